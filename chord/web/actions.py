@@ -38,12 +38,16 @@ T = TypeVar("T")
 
 
 class LookupOrder(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a lookup.
+    """The body of a lookup request, as JSON.
 
     Attributes:
-        key, key_b64, id: the key, as text or in base64, or the point; exactly one of them.
-        from_: the name or the address of a node, or the id of a vnode, that performs the lookup.
-        mode, route: as for `AsyncApi.lookup`. The route "successor" is the mode of that name.
+        key, key_b64, id: the key as UTF-8 text, the key in base64, or a point in decimal; exactly one of them.
+        from_: the performer of the lookup: the name or the address of a node, or the id of a vnode; default: the entry
+            node.
+        mode: iterative: the performer asks every hop itself. recursive: each hop passes the lookup on. successor:
+            iterative, along successors only.
+        route: classic: by fingers and successor lists. fast: by remembered owners first. full: by the membership list
+            first, then as fast.
     """
 
     key: str | None = None
@@ -55,12 +59,13 @@ class LookupOrder(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PutOrder(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a put.
+    """The body of a put request, as JSON.
 
     Attributes:
-        value, value_b64: the value, as text or in base64; exactly one of them.
-        context: the context of a read, in base64. The put replaces the values of this read only.
-        ttl_s: the lifetime of the value, in seconds; default: until it is replaced.
+        value, value_b64: the value, as UTF-8 text or in base64; exactly one of them.
+        context: the context of an earlier read, in base64. The put replaces the values of that read only. None: the
+            key's only value, if it has one.
+        ttl_s: the lifetime of the value, in seconds; None: until it is replaced or deleted.
     """
 
     value: str | None = None
@@ -70,19 +75,28 @@ class PutOrder(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ChaosOrder(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a fault; `node` is the name of a node, "" for "join"."""
+    """The body of a request to the chaos endpoint, as JSON.
+
+    Attributes:
+        do: kill, start, freeze or thaw a node's process, let the node leave the ring, or start a new node ("join").
+        node: the name of the node; "" for "join".
+    """
 
     do: ChaosAction
     node: str = ""
 
 
 class ActionEndpoints:
-    """The endpoints that need a living ring.
+    """The HTTP endpoints that ask a living ring to do something.
+
+    Each method returns a JSON response. It raises `HttpFailure` for a wrong request and `ChordError` for an error of
+    the ring; `caught` in app.py answers both.
 
     Args:
-        origin: the ring.
-        may_write: whether requests may write keys.
-        chaos: the control of the processes of a demonstration; None otherwise.
+        origin: the ring. With a recording, no request succeeds.
+        may_write: whether requests may put and delete keys. Otherwise these fail with 403.
+        chaos: does an action to a process of a demonstration; None: no demonstration, and requests for faults fail with
+            403.
     """
 
     def __init__(self, origin: StateOrigin, *, may_write: bool, chaos: Chaos | None) -> None:
@@ -91,12 +105,15 @@ class ActionEndpoints:
         self._chaos = chaos
 
     async def lookup(self, request: Request) -> Response:
-        """Find the owner of a key or a point, and the path to it."""
+        """Answer a `LookupOrder` with the owner of the key or point, and the path to it."""
         order = await _order(request, LookupOrder)
         return self._reply(await self._look_up(order, order.mode, order.route))
 
     async def compare(self, request: Request) -> Response:
-        """Find the same owner by the routes classic and fast, and along successors only."""
+        """Answer a `LookupOrder` with three lookups: by the routes classic and fast, and along successors only.
+
+        The `mode` and `route` of the order are ignored.
+        """
         order = await _order(request, LookupOrder)
         ways: tuple[tuple[Mode, Route], ...] = (
             ("iterative", "classic"), ("iterative", "fast"), ("successor", "classic")
@@ -104,7 +121,13 @@ class ActionEndpoints:
         return self._reply({"lookups": [await self._look_up(order, mode, route) for mode, route in ways]})
 
     async def get(self, request: Request) -> Response:
-        """Return the values of a key; with `inspect`, the copy of each member of its replica set."""
+        """Answer with the values of the key that the path names in base64.
+
+        The query parameter `inspect` asks for the copy at each member of the replica set instead.
+
+        Raises:
+            HttpFailure: 404: the key has no value, without `inspect`; 400: the path names no key.
+        """
         client, key = self._client(), _key(request)
         if "inspect" in request.query_params:
             inspection = await client.inspect(key)
@@ -118,7 +141,12 @@ class ActionEndpoints:
         return self._reply(get_json(key, found, trace, quarantined=found.quarantined))
 
     async def put(self, request: Request) -> Response:
-        """Store a value, unless the key has values that the context does not cover."""
+        """Store the value of a `PutOrder` under the key that the path names in base64.
+
+        Raises:
+            HttpFailure: 409: the key has values that the context does not cover, or several values and no context was
+                given. 403: this dashboard may not write.
+        """
         self._require_write()
         client, key = self._client(), _key(request)
         order = await _order(request, PutOrder)
@@ -132,7 +160,14 @@ class ActionEndpoints:
         return self._stored(client, stored, began_s)
 
     async def delete(self, request: Request) -> Response:
-        """Delete a key, unless it has values that the given context does not cover."""
+        """Delete the key that the path names in base64.
+
+        The query parameter `context` has the context of a read, in base64. Without it, all present values are deleted.
+
+        Raises:
+            HttpFailure: 409: the key has values that the given context does not cover. 403: this dashboard may not
+                write.
+        """
         self._require_write()
         client, key, text = self._client(), _key(request), request.query_params.get("context")
         context = None if text is None else await self._require_context(client, key, text)
@@ -140,7 +175,11 @@ class ActionEndpoints:
         return self._stored(client, await client.delete(key, context=context, replicas=True), began_s)
 
     async def chaos(self, request: Request) -> Response:
-        """Do something to a process of a demonstration."""
+        """Carry out a `ChaosOrder` on a process of a demonstration, and answer with the node's name.
+
+        Raises:
+            HttpFailure: 403: this is no demonstration. 409: the action is not possible now.
+        """
         if self._chaos is None:
             raise HttpFailure(403, "no_demo", "this is no demonstration", "Start one: chord up --web --demo")
         order = await _order(request, ChaosOrder)

@@ -42,13 +42,13 @@ PollKind: TypeAlias = Literal["describe", "events"]
 
 
 class Poll(NamedTuple):
-    """A request that is due. Its result goes to `on_reply` or `on_error`.
+    """A request of the aggregator to one node. Its result goes to `on_reply` or `on_error`.
 
     Attributes:
-        address: the node to ask.
-        request: the request.
-        sent_s: the time when it became due, in seconds.
-        number: a number of its own.
+        address: the address of the node.
+        request: `Describe` asks for its status, `GetEvents` for its new events.
+        sent_s: the time when `due` returned it, in seconds on the clock of the caller.
+        number: identifies the poll. A result counts only if its node has no poll of this kind with a higher number.
     """
 
     address: str
@@ -58,7 +58,7 @@ class Poll(NamedTuple):
 
     @property
     def kind(self) -> PollKind:
-        """The kind of the request. A node has at most one poll of each kind."""
+        """The kind of the request: "describe" or "events". A node has at most one poll of each kind."""
         return "describe" if isinstance(self.request, Describe) else "events"
 
 
@@ -89,15 +89,17 @@ class _Polled:
 class Aggregator:
     """The schedule of the polls of a ring, and the state and history that the replies give.
 
+    It has no clock and sends nothing: the caller passes the time to each method, and sends the polls.
+
     Args:
-        entries: the addresses of the first nodes. The statuses lead to all others.
-        now_s: the time, in seconds.
+        entries: the addresses of the first nodes. Their replies name all others.
+        now_s: the time, in seconds on the clock of the caller.
 
     Attributes:
-        model: the latest known state.
+        model: the latest state of the ring.
         shape: the constants of the ring; None until a node has answered.
         history: the changes and events of the last 15 minutes.
-        dropped: the number of events that nodes dropped before a poll.
+        dropped: the number of events that nodes had dropped from their logs before a poll could fetch them.
     """
 
     def __init__(self, entries: Iterable[str], now_s: float) -> None:
@@ -117,13 +119,16 @@ class Aggregator:
     # -- the schedule -----------------------------------------------------------------------------
 
     def restart(self, now_s: float) -> None:
-        """Make the polls of all nodes due, because another client sends them. Polls under way count no more."""
+        """Make the polls of all nodes due now, because the caller has a new client.
+
+        Results of earlier polls are ignored.
+        """
         for address in self._nodes:
             self._push(now_s, address, "describe")
             self._push(now_s, address, "events")
 
     def due(self, now_s: float) -> list[Poll]:
-        """Return the polls to begin now. Each counts as under way until its result arrives."""
+        """Return the polls to send now. The caller must pass the result of each to `on_reply` or `on_error`."""
         polls = []
         while self.next_due_s() <= now_s:
             _, number, address, kind = heappop(self._queue)
@@ -139,24 +144,24 @@ class Aggregator:
         return polls
 
     def next_due_s(self) -> float:
-        """Return when `due` has polls next; infinity if all are under way."""
+        """Return the time at which `due` has polls next, in seconds; infinity if it waits for results of all."""
         first_s = self._queue[0][0] if self._queue else inf
         return max(first_s, self._free_s) if self._is_large else first_s
 
     def described_s(self, address: str) -> float | None:
-        """Return when a node described itself last; None if it never did."""
+        """Return the time of a node's last status reply, in seconds; None if it never sent one."""
         node = self._nodes.get(address)
         return None if node is None else node.described_s
 
     @property
     def oldest_s(self) -> float:
-        """The time of the oldest description among the nodes that answer, or infinity."""
+        """The oldest time of a last status reply among the nodes that answer, in seconds; infinity if none answers."""
         nodes = (node for node in self._nodes.values() if node.lost_s is None)
         return min((node.described_s for node in nodes if node.described_s is not None), default=inf)
 
     @property
     def is_lost(self) -> bool:
-        """Whether no node answers."""
+        """Whether none of the known nodes answers."""
         return all(node.lost_s is not None for node in self._nodes.values())
 
     @property
@@ -166,7 +171,10 @@ class Aggregator:
     # -- results ----------------------------------------------------------------------------------
 
     def on_reply(self, poll: Poll, reply: DescribeReply | GetEventsReply, now_s: float) -> None:
-        """Take over a reply, and schedule the next poll of its kind. An invalid status counts as no answer."""
+        """Put a reply into the state and the history, and schedule the next poll of its kind.
+
+        A status that `status_fault` refuses counts as no answer. A reply to a poll that no longer counts is ignored.
+        """
         node = self._asked(poll)
         if node is None:
             return
@@ -186,7 +194,10 @@ class Aggregator:
             self._push(max(now_s, poll.sent_s + POLL_S) if is_complete else now_s, poll.address, "events")
 
     def on_error(self, poll: Poll, error: ChordError, now_s: float) -> None:
-        """Take over the error of a poll, and schedule the next attempt."""
+        """Note that a poll ended in an error, and schedule the next attempt.
+
+        A node without an answer to `Describe` becomes unreachable in the state.
+        """
         node = self._asked(poll)
         if node is None:
             return
@@ -198,7 +209,13 @@ class Aggregator:
             self._on_miss(node, poll, now_s)
 
     def on_fault(self, address: str, why: str, now_s: float) -> None:
-        """Add the fault of a reply to the history as an event of its node, once."""
+        """Note in the history that a node sent an invalid reply, as an event of the kind `ReplyRefused`.
+
+        Args:
+            address: the node.
+            why: the fault of the reply, in words. The same fault of a node is noted only once.
+            now_s: the time, in seconds.
+        """
         if (address, why) not in self._faults:
             self._faults.append((address, why))
             fields = {"seq": 0, "node": address, "kind": "ReplyRefused", "fields": {"why": why}, "age_ms": 0}

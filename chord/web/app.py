@@ -56,15 +56,15 @@ def make_app(
     host: str,
     metrics: Callable[[], Iterable[Family]] | None = None,
 ) -> ASGIApp:
-    """Return the application.
+    """Return the ASGI application of the dashboard, behind a `Guard`.
 
     Args:
         queries: the endpoints that show the ring.
         actions: the endpoints that ask the ring to do something.
         library: the endpoints of the gallery and of the lab.
-        hub: the readers of the event stream.
-        host: the host that the server listens on, which requests may name.
-        metrics: returns the metrics at /metrics; None: no metrics.
+        hub: the event stream, which a request may join as a reader.
+        host: the host on which the server listens. Requests must name it, an IP address or localhost.
+        metrics: returns the Prometheus metrics that /metrics shows; None: there is no /metrics.
     """
 
     async def events(request: Request) -> Response:
@@ -91,20 +91,20 @@ def make_app(
 
 
 async def refused(request: Request, error: Exception) -> Response:
-    """Return the reply to a request that no endpoint takes, such as one with another method."""
+    """Return the JSON error for a request that no route takes, such as one with another method."""
     assert isinstance(error, HTTPException)
     text = f"{request.method} {request.url.path}: {error.detail}"
     return HttpFailure(error.status_code, "refused", text, HELP).reply()
 
 
 async def failed(request: Request, error: Exception) -> Response:
-    """Return the reply to a request that failed unexpectedly. The server logs the traceback."""
+    """Return the JSON error with status 500 for an unexpected exception. The server logs the traceback."""
     text = f"{request.method} {request.url.path} failed: {type(error).__name__}"
     return HttpFailure(500, "internal", text, "This is a bug. The log of the dashboard has the traceback").reply()
 
 
 def caught(endpoint: Endpoint) -> Endpoint:
-    """Return an endpoint that answers an expected error with its JSON object."""
+    """Wrap an endpoint: an `HttpFailure` or a `ChordError` becomes a response with its status and JSON error."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -118,11 +118,11 @@ def caught(endpoint: Endpoint) -> Endpoint:
 
 
 class EventStream(Response):
-    """A reply that sends the messages of a reader until it disconnects.
+    """A response that sends the event stream to one reader until that reader disconnects.
 
     Args:
-        hub: the readers.
-        reader: the reader.
+        hub: removes the reader at the end.
+        reader: the queue of messages to send.
     """
 
     def __init__(self, hub: EventHub, reader: EventReader) -> None:
@@ -152,7 +152,11 @@ class EventStream(Response):
 
 
 async def page(request: Request) -> Response:
-    """Return a file of the page."""
+    """Return a static file of the dashboard's page; index.html for the path /.
+
+    Raises:
+        HttpFailure: 404: there is no such file.
+    """
     name = request.path_params["path"] or "index.html"
     path = STATIC / name
     if not PAGE_FILE.fullmatch(name) or not path.is_file():

@@ -24,13 +24,13 @@ FamilyKind: TypeAlias = Literal["gauge", "counter", "histogram"]
 
 
 class Family(NamedTuple):
-    """A metric with all its samples.
+    """A Prometheus metric with all its samples.
 
     Attributes:
         name: the name, without the `_total` of counters.
         kind: the type.
         text: the help text.
-        samples: the lines of the samples.
+        samples: one line of exposition text for each sample: name, labels and value, without a newline.
     """
 
     name: str
@@ -40,13 +40,13 @@ class Family(NamedTuple):
 
 
 def gauge(name: str, text: str, values: Mapping[Labels, float] | float, labels: tuple[str, ...] = ()) -> Family:
-    """Return a gauge.
+    """Return a metric of the type gauge: a value that may rise and fall.
 
     Args:
-        name: the name, without `chord_`.
+        name: the name, without the prefix `chord_`.
         text: the help text.
-        values: the value of each sample by its label values, or the only value.
-        labels: the names of the labels.
+        values: one number, or a number for each combination of label values. These are in the order of `labels`.
+        labels: the names of the labels; none for one number.
     """
     name = f"chord_{name}"
     if not isinstance(values, Mapping):
@@ -56,14 +56,18 @@ def gauge(name: str, text: str, values: Mapping[Labels, float] | float, labels: 
 
 
 def counter(name: str, text: str, values: Mapping[Labels, float], labels: tuple[str, ...] = ()) -> Family:
-    """Return a counter; see `gauge`. The name has no `_total`."""
+    """Return a metric of the type counter, with the arguments of `gauge`. `name` has no `_total`."""
     name = f"chord_{name}"
     lines = [f"{name}_total{_shown(labels, label)} {_number(value)}" for label, value in values.items()]
     return Family(name, "counter", text, lines)
 
 
 def histogram(name: str, text: str, values: Mapping[Labels, Histogram], labels: tuple[str, ...] = ()) -> Family:
-    """Return histograms by their label values; see `gauge`. Those with labels are left out while they are empty."""
+    """Return a metric of the type histogram, with the arguments of `gauge`.
+
+    `values` has a histogram for each combination of label values, or for `()` if there are no labels. An empty
+    histogram with labels is left out.
+    """
     name = f"chord_{name}"
     lines = []
     for label, found in values.items():
@@ -83,11 +87,12 @@ def histogram(name: str, text: str, values: Mapping[Labels, Histogram], labels: 
 
 
 def metrics_reply(families: Iterable[Family], accept: str) -> Response:
-    """Return the reply with metrics, and with those of this process.
+    """Return an HTTP response with metrics, followed by the processor time, memory and open files of this process.
 
     Args:
         families: the metrics.
-        accept: the header `Accept` of the request. It may ask for OpenMetrics; the default is the text of Prometheus.
+        accept: the header `Accept` of the request. If it names OpenMetrics, the text has that format, otherwise that of
+            Prometheus.
     """
     is_openmetrics = "application/openmetrics-text" in accept
     text = encoded((*families, *_of_process()), is_openmetrics=is_openmetrics)
@@ -95,7 +100,10 @@ def metrics_reply(families: Iterable[Family], accept: str) -> Response:
 
 
 def encoded(families: Iterable[Family], *, is_openmetrics: bool) -> str:
-    """Return metrics as text."""
+    """Return metrics as exposition text.
+
+    The format is OpenMetrics if `is_openmetrics`, otherwise that of Prometheus.
+    """
     lines = []
     for family in families:
         name = f"{family.name}_total" if family.kind == "counter" and not is_openmetrics else family.name

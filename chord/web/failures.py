@@ -24,14 +24,18 @@ STATUSES: Final[tuple[tuple[type[errors.ChordError], int], ...]] = (
 
 
 class HttpFailure(Exception):
-    """The error with which a request ends.
+    """An error of the HTTP interface, which becomes the response to the request.
 
     Args:
         status: the HTTP status.
-        code: the word that names the error.
-        text: what failed and why.
-        hint: the next step for the user.
-        also: further fields of the reply, beside `error`.
+        code: a short name of the error for programs, such as "not_found".
+        text: what failed and why, in words.
+        hint: the next step for the user, in words; "": none.
+        also: further fields of the JSON response, beside `error`.
+
+    Attributes:
+        status: the HTTP status.
+        shape: the JSON object of the response.
     """
 
     def __init__(self, status: int, code: str, text: str, hint: str = "", also: Json | None = None) -> None:
@@ -40,22 +44,27 @@ class HttpFailure(Exception):
         self.shape = {"error": failure_json(code, text, hint), **(also or {})}
 
     def reply(self) -> Response:
-        """Return the reply."""
+        """Return the response with this status and JSON object."""
         return json_reply(self.shape, self.status)
 
 
 def explained(error: errors.ChordError) -> HttpFailure:
-    """Return the failure for an error of the ring."""
+    """Return an error of the ring as an `HttpFailure`, with its HTTP status and, from status 500 on, a hint."""
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), 503)
     hint = "" if status < 500 else "The ring may be busy or healing. Try again, or see the check"
     return HttpFailure(status, error.word, error.message, hint)
 
 
 def number_of(request: Request, name: str, low: int = 0, high: int = 10**15) -> int | None:
-    """Return a parameter of a request that is a whole number; None if it is not given.
+    """Return a query parameter that is a whole number; None if it is not given.
+
+    Args:
+        request: the request.
+        name: the name of the parameter.
+        low, high: the smallest and the largest valid number.
 
     Raises:
-        HttpFailure: 400: it is no whole number from `low` to `high`.
+        HttpFailure: 400: the parameter is no whole number from `low` to `high`.
     """
     text = request.query_params.get(name)
     if text is None:

@@ -24,12 +24,12 @@ UNREACHED: Final = {
 
 
 def timed_run_json(entry: Entry, nodes: int, seed: int) -> Json:
-    """Return a run on virtual time, with the verdict on each law.
+    """Return a run of an algorithm on virtual time as JSON, with the verdict on each law.
 
     Args:
         entry: the algorithm.
         nodes: the number of processes.
-        seed: the seed of delays and asks.
+        seed: determines the message delays and the times at which processes ask.
     """
     run = run_timed(entry, nodes, Conditions(seed=seed))
     goal = f"the goal is {'' if run.is_goal else 'not '}reached after {run.seconds:.3f} virtual seconds"
@@ -37,11 +37,13 @@ def timed_run_json(entry: Entry, nodes: int, seed: int) -> Json:
 
 
 def broken_run_json(entry: Entry, variant: Altered) -> Json:
-    """Return the shortest run of a variant that breaks a law, as a search of all states finds it.
+    """Return the shortest run in which a variant of an algorithm breaks a law, as JSON.
+
+    A search of all states finds this run. If no law breaks, the field `result` says so.
 
     Args:
         entry: the algorithm.
-        variant: a bug or a printed form.
+        variant: the algorithm with a planted bug, or in the form that its source prints.
     """
     found = prove(entry, variant.nodes, variant=variant)
     systems = systems_of(entry, variant.nodes, variant, None, found.faults)
@@ -56,15 +58,15 @@ def broken_run_json(entry: Entry, variant: Altered) -> Json:
 
 
 def stepped_run_json(entry: Entry, nodes: int, taken: Sequence[int]) -> Json:
-    """Return the run that takes the given steps, and the possible next steps.
+    """Return the run of an algorithm that takes the chosen steps as JSON, with the possible next steps in `choices`.
 
     Args:
         entry: the algorithm.
         nodes: the number of processes.
-        taken: the place of each step among the possible ones.
+        taken: for each step, its index, from 0, among the choices before it.
 
     Raises:
-        IndexError: there is no such step.
+        IndexError: an index is beyond the possible steps.
     """
     stepper = Stepper(systems_of(entry, nodes)[0])
     for number in taken:

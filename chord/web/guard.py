@@ -16,14 +16,14 @@ READING: Final = ("GET", "HEAD")
 
 
 class Guard:
-    """An application that refuses requests of other origins.
+    """An ASGI application that refuses requests of other origins, and passes all others to the dashboard.
 
     A page of another site can make a browser send requests here. `Host` shows a name that the attacker's DNS resolves
     to this machine, and `Origin` the site of the page. A form cannot send `X-Chord`.
 
     Args:
-        app: the application.
-        host: the host that the server listens on. Requests may also name an IP address or localhost.
+        app: the application that gets the accepted requests.
+        host: the host on which the server listens. Requests may also name an IP address or localhost.
     """
 
     def __init__(self, app: ASGIApp, host: str) -> None:
@@ -31,7 +31,7 @@ class Guard:
         self._host = host.lower()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it with 403."""
+        """Pass an ASGI request on and add headers to its response, or refuse it with 403."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

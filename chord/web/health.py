@@ -27,10 +27,10 @@ BEAT_S: Final = 1.0
 
 
 class Heartbeat:
-    """The time when the event loop of this process turned last.
+    """Measures whether the event loop of this process still runs tasks.
 
     Args:
-        now_s: the clock, in seconds.
+        now_s: returns the time, in seconds.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
@@ -38,7 +38,7 @@ class Heartbeat:
         self._turned_s = now_s()
 
     async def run(self) -> None:
-        """Note every second that the event loop turns, until cancelled.
+        """Note the time once per second, until cancelled. A blocked event loop delays these notes.
 
         Concurrency: checkpoints.
         """
@@ -48,12 +48,12 @@ class Heartbeat:
 
     @property
     def age_s(self) -> float:
-        """The time since the event loop turned, in seconds."""
+        """The time since the last note of `run`, in seconds."""
         return self._now_s() - self._turned_s
 
 
 class HealthEndpoints:
-    """The endpoints of one node.
+    """The HTTP endpoints for health and metrics of one node.
 
     Args:
         node: the node. It need not run yet.
@@ -65,22 +65,28 @@ class HealthEndpoints:
         self._heartbeat = heartbeat
 
     async def livez(self, request: Request) -> Response:
-        """Return 200 if the event loop turned within 5 s. Otherwise a supervisor may restart the process."""
+        """Return 200 if the event loop ran a task within the last 5 s, otherwise 503.
+
+        A supervisor may restart the process after a 503. The query parameter `verbose` adds the measured time to a 200.
+        """
         age_s = self._heartbeat.age_s
         text = f"the event loop turned {age_s:.1f} s ago"
         return _report([("loop", age_s <= TURNED_WITHIN_S, text)], is_verbose="verbose" in request.query_params)
 
     async def readyz(self, request: Request) -> Response:
-        """Return 200 if the node serves requests. Otherwise a load balancer leaves it out."""
+        """Return 200 if the node is ready to serve requests, otherwise 503 with the reasons.
+
+        A load balancer leaves out a node that returns 503. The query parameter `verbose` adds every condition to a 200.
+        """
         return _report(readiness(self._node), is_verbose="verbose" in request.query_params)
 
     async def metrics(self, request: Request) -> Response:
-        """Return the metrics as Prometheus text, or as OpenMetrics if the request accepts it."""
+        """Return the metrics of the node as Prometheus text, or as OpenMetrics if the header `Accept` names that."""
         return metrics_reply(node_metrics(self._node), request.headers.get("accept", ""))
 
 
 def health_app(node: Node, heartbeat: Heartbeat) -> Starlette:
-    """Return the application for one node."""
+    """Return the ASGI application with the paths /livez, /readyz and /metrics of one node."""
     health = HealthEndpoints(node, heartbeat)
     return Starlette(routes=[
         Route("/livez", health.livez), Route("/readyz", health.readyz), Route("/metrics", health.metrics)
@@ -88,11 +94,11 @@ def health_app(node: Node, heartbeat: Heartbeat) -> Starlette:
 
 
 async def serve_health(node: Node, listener: socket) -> None:
-    """Serve the health and the metrics of a node until cancelled.
+    """Serve /livez, /readyz and /metrics of a node until cancelled.
 
     Args:
         node: the node. It need not run yet.
-        listener: the socket of the server.
+        listener: the listening socket.
 
     Concurrency: checkpoints.
     """

@@ -19,8 +19,8 @@ class HotRow(NamedTuple):
 
     Attributes:
         key: the key.
-        share: its share of all requests, 0 to 1.
-        error: the largest possible error of the share.
+        share: its estimated share of all requests, 0 to 1. It may be too large.
+        error: the largest amount by which `share` may be too large, 0 to 1.
     """
 
     key: bytes
@@ -29,12 +29,12 @@ class HotRow(NamedTuple):
 
 
 class RequestCounts(NamedTuple):
-    """The requests of a window.
+    """The requests of clients in a period, as samples of the nodes count them.
 
     Attributes:
-        bins: the number of requests in each of 256 equal parts of the circle.
+        bins: the number of requests for keys in each of 256 equal parts of the circle.
         by_node: the number of requests that each node coordinated, by address.
-        hot: the most frequent keys, the most frequent first.
+        hot: up to 32 keys, the most frequent first.
     """
 
     bins: list[int]
@@ -43,13 +43,21 @@ class RequestCounts(NamedTuple):
 
 
 class RequestSamples:
-    """The samples of all nodes in the last minute."""
+    """The replies of all nodes to `Sample` in the last minute. Each has a node's running totals of requests."""
 
     def __init__(self) -> None:
         self._samples: dict[str, deque[tuple[float, SampleReply]]] = {}
 
     def add(self, at_s: float, address: str, reply: SampleReply) -> None:
-        """Add a reply of a node. A node that begins to count anew has no earlier replies."""
+        """Add a node's reply to `Sample`.
+
+        If its totals began anew, the node's earlier replies are dropped.
+
+        Args:
+            at_s: the time of the reply, in seconds.
+            address: the node.
+            reply: the totals.
+        """
         kept = self._samples.setdefault(address, deque())
         if kept and reply.since_ms < kept[-1][1].since_ms:
             kept.clear()
@@ -60,7 +68,10 @@ class RequestSamples:
             kept.popleft()
 
     def counts(self, now_s: float, window_s: float) -> RequestCounts:
-        """Return the requests between the first and the last sample of each node in a window."""
+        """Return the requests of the last `window_s` seconds before `now_s`.
+
+        Each node counts from its first to its last reply in this time.
+        """
         bins, by_node = [0] * SAMPLE_BINS, {}
         keys: Counter[bytes] = Counter()
         errors: Counter[bytes] = Counter()
@@ -82,14 +93,19 @@ class RequestSamples:
 
 
 class ArcAt(NamedTuple):
-    """An arc that a vnode owns, with its node."""
+    """An arc that a vnode owns.
+
+    Attributes:
+        address: the address of the vnode's node.
+        arc: the arc.
+    """
 
     address: str
     arc: Arc
 
 
 def owned_arcs(model: RingModel) -> list[ArcAt]:
-    """Return the arcs of all vnodes of nodes that answer."""
+    """Return the arcs that vnodes own in a state, except those of unreachable nodes."""
     return [
         ArcAt(str(fields["node"]), Arc(Point(int(arc["start"])), Point(int(arc["end"]))))
         for fields in model.vnodes.values()
@@ -100,13 +116,23 @@ def owned_arcs(model: RingModel) -> list[ArcAt]:
 
 
 def parts_of(circle: Circle, arc: Arc) -> int:
-    """Return the number of parts in which to count an arc: parts of about half a bin."""
+    """Return the number of equal parts into which to divide an arc before its keys are counted, 1 to 256.
+
+    Each part is about half as long as one of the 256 bins of the circle.
+    """
     share = float(circle.fraction(circle.length(arc.start, arc.end)))
     return max(1, min(256, round(2 * SAMPLE_BINS * share)))
 
 
 def spread(circle: Circle, arc: Arc, counts: Iterable[int], bins: list[float]) -> None:
-    """Add the counts of the equal parts of an arc to the bins of the circle, each to that of its middle."""
+    """Add the key counts of an arc to the bins of the circle, in place.
+
+    Args:
+        circle: the circle of the ring.
+        arc: the arc.
+        counts: the number of keys in each equal part of the arc, clockwise. A part counts in the bin of its middle.
+        bins: the number of keys in each equal part of the circle, to which this function adds.
+    """
     found = list(counts)
     length = circle.length(arc.start, arc.end)
     for part, count in enumerate(found):
@@ -115,5 +141,5 @@ def spread(circle: Circle, arc: Arc, counts: Iterable[int], bins: list[float]) -
 
 
 def harmonic(n: int) -> float:
-    """Return H_n, the mean of the largest of n random arcs, as a multiple of the mean arc."""
+    """Return the harmonic number H_n: the expected largest of n random arcs, as a multiple of their mean."""
     return sum(1 / i for i in range(1, n + 1))

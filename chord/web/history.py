@@ -18,11 +18,11 @@ KEYFRAME_CHANGES: Final = 10_000
 
 
 class NumberedLine(NamedTuple):
-    """A line of a history.
+    """A numbered line of a history: a keyframe, a delta or an event.
 
     Attributes:
         seq: its number, from 1.
-        line: the line, with the time on the clock of the aggregator.
+        line: the line. Its time is in seconds on the clock of the aggregator.
     """
 
     seq: int
@@ -30,11 +30,11 @@ class NumberedLine(NamedTuple):
 
 
 class RingHistory:
-    """The lines of the last 15 minutes. It always begins with a keyframe.
+    """The keyframes, deltas and events of the last 15 minutes. The first line is always a keyframe.
 
     Args:
-        model: the state, which the owner carries on before it adds each change.
-        now_s: the time, in seconds.
+        model: the state of the ring. The caller applies each change to it before it adds the change here.
+        now_s: the time, in seconds on the clock of the aggregator.
 
     Attributes:
         latest: the number of the latest line.
@@ -50,17 +50,23 @@ class RingHistory:
 
     @property
     def first_s(self) -> float:
-        """The time of the oldest line, a keyframe."""
+        """The time of the oldest line, a keyframe, in seconds on the clock of the aggregator."""
         return self._lines[0].line.at_s
 
     def change(self, now_s: float, change: RingChange) -> None:
-        """Add a change that the state already has, unless the change is empty."""
+        """Add a change as a delta, unless it is empty. The caller has already applied it to the state."""
         if change.size:
             self._changes += change.size
             self.add(now_s, "d", change)
 
     def add(self, now_s: float, letter: Letter, content: RingChange | Fields) -> None:
-        """Add a line, and drop lines that are too old."""
+        """Add a line, and drop lines older than 15 minutes. A keyframe follows if one is due.
+
+        Args:
+            now_s: the time of the line, in seconds.
+            letter: the kind of the line, such as "d" for a delta and "e" for an event.
+            content: a `RingChange` for a delta, otherwise a JSON object.
+        """
         self._append(now_s, letter, content)
         if self._changes >= KEYFRAME_CHANGES or now_s - self._keyframes[-1].line.at_s >= KEYFRAME_S:
             self._keyframe(now_s)
@@ -74,16 +80,19 @@ class RingHistory:
                 self._lines.popleft()
 
     def since(self, seq: int) -> list[NumberedLine] | None:
-        """Return the lines after a number, without keyframes; None if the history does not reach back so far."""
+        """Return the lines with a number above `seq`, without keyframes.
+
+        None means that lines after `seq` have been dropped already, or that `seq` is beyond the latest line.
+        """
         if not self._lines[0].seq - 1 <= seq <= self.latest:
             return None
         first = seq + 1 - self._lines[0].seq
         return [self._lines[i] for i in range(first, len(self._lines)) if self._lines[i].line.letter != "k"]
 
     def between(self, from_s: float, to_s: float) -> list[NumberedLine]:
-        """Return the last keyframe until `from_s`, and the lines after it until `to_s`.
+        """Return the last keyframe at or before `from_s`, and the deltas and events after it up to `to_s`.
 
-        If `from_s` is before the history, the result begins with the oldest keyframe.
+        Both times are in seconds. If `from_s` is before the history, the result begins with the oldest keyframe.
         """
         until = [keyframe for keyframe in self._keyframes if keyframe.line.at_s <= from_s]
         first = until[-1] if until else self._keyframes[0]

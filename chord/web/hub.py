@@ -35,11 +35,11 @@ PUBLISH_S: Final = 0.25
 
 
 class EventReader:
-    """A reader of the stream.
+    """The queue of one reader of the event stream.
 
     Attributes:
-        messages: the messages for it.
-        scope: the scope of its task, which the publisher cancels if the queue is full.
+        messages: the channel from which the reader's response takes encoded messages.
+        scope: the cancel scope of that response. `put` cancels it if the queue is full.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class EventReader:
         self.scope = trio.CancelScope()
 
     def put(self, message: bytes) -> bool:
-        """Append a message, and return whether there was room. Otherwise the reader ends."""
+        """Append a message and return True. If the queue is full, cancel the response and return False."""
         try:
             self._queue.send_nowait(message)
         except trio.WouldBlock:
@@ -57,18 +57,17 @@ class EventReader:
 
 
 class EventHub:
-    """The readers of the stream, and their messages.
+    """The event stream: sends each change and event of the ring to all readers, as Server-Sent Events.
 
     Args:
-        origin: the states. Those of a recording do not change by themselves: all of its readers get the first state,
-            which is computed once.
-        readers_max: the largest number of readers; default: no limit.
-        may_write: whether the page may write keys.
-        is_demo: whether the page may control processes.
+        origin: the ring. A recording does not change, so every reader gets only its first state.
+        readers_max: the largest number of readers; None: no limit.
+        may_write: whether the page may write keys, which the first message says.
+        is_demo: whether the page may control processes, which the first message says.
 
     Attributes:
-        readers: the readers.
-        dropped: the number of readers that were disconnected because they did not keep up.
+        readers: the connected readers.
+        dropped: the number of readers that were disconnected because their queue was full.
     """
 
     def __init__(
@@ -86,11 +85,11 @@ class EventHub:
         self.dropped = 0
 
     def join(self, last_id: int | None = None) -> EventReader:
-        """Add a reader.
+        """Add a reader, and return its queue, which begins with the whole state or the messages since `last_id`.
 
         Args:
-            last_id: the number of the last message that it has. The stream goes on after it if the history reaches
-                back so far. Otherwise the reader gets `reset` and a whole state.
+            last_id: the id of the last message that the reader has got; None: it has none. If the history no longer
+                reaches back to it, the reader gets `reset` and the whole state.
 
         Raises:
             HttpFailure: 503: there are too many readers.
@@ -105,11 +104,11 @@ class EventHub:
         return reader
 
     def leave(self, reader: EventReader) -> None:
-        """Remove a reader."""
+        """Remove a reader. Nothing happens if it was removed before."""
         self.readers.discard(reader)
 
     async def run(self) -> None:
-        """Publish until cancelled.
+        """Call `publish` four times per second until cancelled.
 
         Concurrency: checkpoints.
         """
@@ -118,7 +117,10 @@ class EventHub:
             self.publish()
 
     def publish(self) -> None:
-        """Send what the history has gained to all readers, and the check if its verdict has changed."""
+        """Send all readers the changes and events since the last call.
+
+        A message with the check of the ring follows if its result has changed.
+        """
         if not isinstance(self._origin, LiveRing):
             return
         history = self._origin.aggregator.history
@@ -141,7 +143,7 @@ class EventHub:
                 self.send(message("check", verdict))
 
     def send(self, message: bytes) -> None:
-        """Send a message to all readers."""
+        """Append an encoded message to the queue of every reader. Readers with a full queue are removed."""
         for reader in [reader for reader in self.readers if not reader.put(message)]:
             self.readers.discard(reader)
             self.dropped += 1
@@ -191,13 +193,19 @@ class EventHub:
 
 
 def message(name: str, content: Json, number: int | None = None) -> bytes:
-    """Return a message of the stream; `number` is the id with which a reader resumes after it."""
+    """Return one Server-Sent Event as bytes.
+
+    Args:
+        name: the name of the event, such as "delta".
+        content: its data, sent as JSON.
+        number: its id, which a reader sends back to resume after it; None: the event has no id.
+    """
     head = f"event: {name}\n" if number is None else f"event: {name}\nid: {number}\n"
     return head.encode() + b"data: " + msgspec.json.encode(content) + b"\n\n"
 
 
 def merged(changes: Iterable[RingChange]) -> RingChange:
-    """Return one change with the effect of several, one after the other."""
+    """Return a single change with the same effect as the given changes in order."""
     nodes: dict[str, Json] = {}
     vnodes: dict[str, Json] = {}
     gone: dict[str, None] = {}

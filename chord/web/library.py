@@ -29,7 +29,7 @@ ONE: Final = trio.CapacityLimiter(1)
 
 
 class LibraryEndpoints:
-    """The endpoints of the gallery and of the lab.
+    """The HTTP endpoints of the gallery of algorithms and of the lab's reports. They need no ring.
 
     Args:
         folder: the folder with the reports of the lab. It need not exist.
@@ -39,11 +39,18 @@ class LibraryEndpoints:
         self._folder = folder
 
     async def gallery(self, request: Request) -> Response:
-        """Return the algorithms of the gallery."""
+        """Answer with the list of all algorithms of the gallery, as JSON."""
         return await _computed(lambda: {"entries": [entry_json(entry) for entry in every_entry()]})
 
     async def gallery_run(self, request: Request) -> Response:
-        """Return a run of an algorithm: on virtual time, of a variant that breaks a law, or of chosen steps."""
+        """Answer with a run of the algorithm that the path names, as JSON.
+
+        The query parameter `variant` asks for the shortest run in which that variant breaks a law. `steps` asks for the
+        run of these chosen steps. Otherwise the run is on virtual time, with `seed`.
+
+        Raises:
+            HttpFailure: 404: there is no such algorithm or variant. 400: a parameter is invalid.
+        """
         name = request.path_params["name"]
         if name not in ENTRIES:
             raise HttpFailure(404, "no_such_algorithm", f"there is no algorithm {name[:40]!r}", "See /api/v1/gallery")
@@ -63,11 +70,15 @@ class LibraryEndpoints:
         return await _computed(lambda: timed_run_json(entry, nodes or min(max(3, low), high), seed))
 
     async def reports(self, request: Request) -> Response:
-        """Return the reports of the lab."""
+        """Answer with the names and titles of the lab's reports, as JSON."""
         return await _computed(lambda: {"folder": str(self._folder), "reports": reports_in(self._folder)})
 
     async def report(self, request: Request) -> Response:
-        """Return a report of the lab as a page of its own."""
+        """Answer with the report that the path names, as an HTML page.
+
+        Raises:
+            HttpFailure: 404: there is no such report.
+        """
         name = request.path_params["name"]
         found = await trio.to_thread.run_sync(report_html, self._folder, name, limiter=ONE)
         if found is None:

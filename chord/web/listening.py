@@ -30,16 +30,17 @@ BACKLOG: Final = 100
 
 
 def listening_socket(address: str, user_timeout_s: float = USER_TIMEOUT_S) -> socket.socket:
-    """Return a listening socket. Its connections end if their reader takes nothing for some time.
+    """Return a listening TCP socket. The kernel closes its connections if the peer stops reading.
 
     Hypercorn shields its writes from cancellation, so only the kernel can end a write to a stalled reader.
 
     Args:
         address: HOST:PORT; port 0 takes a free port.
-        user_timeout_s: this time, in seconds. It has no effect if the system does not offer it.
+        user_timeout_s: how long sent bytes may stay unacknowledged before a connection is closed, in seconds. A system
+            without `TCP_USER_TIMEOUT` ignores it.
 
     Raises:
-        OSError: the address cannot be used.
+        OSError: the socket cannot be bound to the address.
     """
     host, port = split_address(address)
     family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -58,7 +59,7 @@ def listening_socket(address: str, user_timeout_s: float = USER_TIMEOUT_S) -> so
 
 
 def has_user_timeout() -> bool:
-    """Return whether this system can give up connections to stalled readers."""
+    """Return whether this system has `TCP_USER_TIMEOUT`, with which the kernel closes stalled connections."""
     return hasattr(socket, "TCP_USER_TIMEOUT")
 
 
@@ -69,14 +70,15 @@ async def serve_app(
     *,
     task_status: trio.TaskStatus[list[trio.SocketListener]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve an application on a socket until cancelled.
+    """Serve an ASGI application on a socket until cancelled.
 
-    Some bytes of a client (a broken upgrade to HTTP/2) raise errors inside Hypercorn. They end its connection.
+    Some bytes of a client (a broken upgrade to HTTP/2) raise errors inside Hypercorn. They end only that connection.
 
     Args:
         app: the application.
-        listener: the socket.
-        connections_max: the largest number of connections. Beyond it, a new connection ends the oldest one.
+        listener: the listening socket.
+        connections_max: the largest number of connections. Beyond it, a new connection closes the oldest one.
+        task_status: reports to `Nursery.start` that the server accepts connections.
 
     Concurrency: checkpoints.
     """

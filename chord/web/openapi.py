@@ -32,16 +32,16 @@ RUN: Final = {
 
 
 class Endpoint(NamedTuple):
-    """An endpoint.
+    """An endpoint of the HTTP interface.
 
     Attributes:
         method: the HTTP method.
-        path: the path, without the prefix.
-        name: the method that answers it.
-        summary: the result, in words.
-        shape: the schema of the answer; "" for an answer that is no JSON.
-        order: the schema of the body; "" without a body.
-        query: the parameters, with their descriptions.
+        path: the path, without the prefix /api/v1.
+        name: the name of the Python method that answers it.
+        summary: what the response contains, in words.
+        shape: the name of the JSON schema of the response; "": the response is no JSON.
+        order: the name of the JSON schema of the request body; "": the request has no body.
+        query: the query parameters, each with its description.
     """
 
     method: str
@@ -90,7 +90,7 @@ JSON: Final = "application/json"
 
 
 def openapi_json() -> Json:
-    """Return the description of the interface. Schemas that refer to each other are among its components."""
+    """Return the OpenAPI description of the HTTP interface, with all schemas that it refers to."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "chord dashboard", "version": chord.__version__},

@@ -55,12 +55,12 @@ class _Words(dict[str, object]):
 
 
 def event_json(model: RingModel, event: Fields, at_ms: int) -> Json:
-    """Return an event with its text, and with the nodes and vnodes that it is about.
+    """Return an event as JSON, with a sentence that describes it and the nodes and vnodes that it is about.
 
     Args:
-        model: the state, for the names of nodes.
-        event: the event, as a line of a recording has it.
-        at_ms: the time when the aggregator received it, in Unix ms. The event is older by its `age_ms`.
+        model: the state of the ring, which has the names of nodes.
+        event: the event, with the fields of a recording's line.
+        at_ms: the time when the aggregator received it, in Unix ms. The field `age_ms` of the event is subtracted.
     """
     fields = event.get("fields", {})
     refs = {"nodes": [event.get("node", "")], "vnodes": [] if event.get("vnode") is None else [event["vnode"]]}
@@ -84,7 +84,12 @@ def event_json(model: RingModel, event: Fields, at_ms: int) -> Json:
 
 
 def phrase(model: RingModel, event: Fields) -> str:
-    """Return an event in words. An unknown kind stands for itself."""
+    """Return an event as a sentence in English. For an unknown kind, it is the name of the kind.
+
+    Args:
+        model: the state of the ring, which has the names of nodes.
+        event: the event, with the fields of a recording's line.
+    """
     fields, kind = event.get("fields", {}), str(event.get("kind", ""))
     words = _Words(fields)
     words["self"] = _name(model, event.get("node"))

@@ -57,7 +57,7 @@ COMPARISONS: Final = {
 
 
 def node_metrics(node: Node) -> Iterator[Family]:
-    """Yield the metrics of a node. It need not run yet."""
+    """Yield all Prometheus metrics of a node. It need not run yet."""
     measures = measure(node)
     yield from _state(measures)
     yield from _operations(measures.meters)

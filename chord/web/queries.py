@@ -53,11 +53,14 @@ T = TypeVar("T")
 
 
 class QueryEndpoints:
-    """The endpoints that show a ring.
+    """The HTTP endpoints that show a ring. Each returns JSON, except `download`.
+
+    The query parameter `recording` of most endpoints chooses an uploaded recording by its id. A wrong id or parameter
+    raises `HttpFailure`.
 
     Args:
-        origin: the states.
-        meter: the numbers of a living ring; None for a recording.
+        origin: the ring that the dashboard shows.
+        meter: the metrics and request counts of a living ring; None for a recording.
     """
 
     def __init__(self, origin: StateOrigin, meter: RingMeter | None) -> None:
@@ -67,7 +70,11 @@ class QueryEndpoints:
         self._uploaded = 0
 
     async def ring(self, request: Request) -> Response:
-        """Return the nodes and vnodes of a state."""
+        """Answer with the nodes and vnodes of the ring at the time `at` (Unix ms; default: the latest).
+
+        Raises:
+            HttpFailure: 404: there is no state of this time. 400: a parameter is invalid.
+        """
         origin = self._chosen(request)
         bins, lens = number_of(request, "bins", 1, BINS_MAX), _lens(request, origin.shape)
 
@@ -77,7 +84,13 @@ class QueryEndpoints:
         return await _of_state(request, origin, shown)
 
     async def node(self, request: Request) -> Response:
-        """Return one node of a state."""
+        """Answer with the node that the path names, at the time `at` (Unix ms; default: the latest).
+
+        The query parameter `peers` adds the round-trip times to its peers, for which it asks the node.
+
+        Raises:
+            HttpFailure: 404: there is no such node or time, or several nodes have this name.
+        """
         origin, name = self._chosen(request), request.path_params["name"]
         peers = await _peers_of(origin, name) if "peers" in request.query_params else None
 
@@ -89,12 +102,16 @@ class QueryEndpoints:
         return await _of_state(request, origin, shown)
 
     async def check(self, request: Request) -> Response:
-        """Return the verdict on a state."""
+        """Answer with the invariants of the ring, checked at the time `at` (Unix ms; default: the latest).
+
+        Raises:
+            HttpFailure: 404: there is no state of this time.
+        """
         origin = self._chosen(request)
         return await _of_state(request, origin, lambda s: ring_check_json(s.model, origin.shape, s.moment))
 
     async def transfers(self, request: Request) -> Response:
-        """Return the transfers in progress, with their rates in the last seconds."""
+        """Answer with the transfers in progress, with their rates over the last 5 seconds."""
 
         def shown() -> Response:
             state = self._origin.at()
@@ -104,7 +121,11 @@ class QueryEndpoints:
         return await _computed(self._origin, shown)
 
     async def heat(self, request: Request) -> Response:
-        """Return the distribution of keys and requests on the circle."""
+        """Answer with the numbers of keys and requests in equal parts of the circle, and the most requested keys.
+
+        Raises:
+            HttpFailure: 409: the dashboard shows a recording. 400: a parameter is invalid.
+        """
         origin, meter = self._origin, self._meter
         if not isinstance(origin, LiveRing) or meter is None:
             raise HttpFailure(409, "not_live", "this is a recording, not a living ring", "Start chord dashboard --node")
@@ -148,7 +169,7 @@ class QueryEndpoints:
         })
 
     async def history(self, request: Request) -> Response:
-        """Return a keyframe, and the lines after it."""
+        """Answer with a keyframe and the lines after it, between the times `from` and `to` in Unix ms."""
         origin = self._chosen(request)
         from_ms, to_ms = self._span(request, origin)
 
@@ -168,7 +189,13 @@ class QueryEndpoints:
         return await _computed(origin, shown)
 
     async def download(self, request: Request) -> Response:
-        """Return a part of the history as a recording. A whole recording that is played is returned as it is."""
+        """Answer with the history between `from` and `to` (Unix ms) as a compressed .chordlog file.
+
+        Without these parameters, a recording is returned whole, with its lines unchanged.
+
+        Raises:
+            HttpFailure: 503: no node of the living ring has answered yet.
+        """
         origin = self._chosen(request)
         headers = {"content-disposition": f'attachment; filename="{DOWNLOAD}"'}
         if isinstance(origin, PlayedRing) and not {"from", "to"} & request.query_params.keys():
@@ -181,7 +208,11 @@ class QueryEndpoints:
         return Response(content, headers=headers, media_type="application/gzip")
 
     async def upload(self, request: Request) -> Response:
-        """Keep a recording in memory, and return its id."""
+        """Keep the .chordlog of the request body in memory, and answer with its id. The oldest of more than four goes.
+
+        Raises:
+            HttpFailure: 400 or 413: the body is no recording, or is too long.
+        """
         content = await body_of(request, BYTES_MAX)
         try:
             played = await trio.to_thread.run_sync(lambda: PlayedRing(Chordlog(unpack(content))), limiter=THREADS)
@@ -204,7 +235,7 @@ class QueryEndpoints:
         })
 
     async def metrics(self, request: Request) -> Response:
-        """Return the metrics of the last 15 minutes."""
+        """Answer with the ring's metrics of the last 15 minutes, one row per second. A recording has no rows."""
         rows = self._meter.series.rows if self._meter is not None else ()
         moment = await _computed(self._origin, lambda: self._origin.at().moment)
         return json_reply({**moment_json(moment), **series_json(rows)})

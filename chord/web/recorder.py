@@ -23,7 +23,14 @@ DOWNLOAD: Final = "ring.chordlog.gz"
 
 
 def header_of(origin: StateOrigin, shape: RingShape, began_ms: int, command: str) -> LogHeader:
-    """Return the first line of a recording."""
+    """Return the first line of a recording.
+
+    Args:
+        origin: the ring that is recorded.
+        shape: its constants.
+        began_ms: the time at which the recording begins, in Unix ms.
+        command: the command that writes it, as text.
+    """
     played = {"recording": "live", "live": "live", "simulation": "simulation", "model": "model"}[origin.kind]
     return LogHeader(
         source=played,  # type: ignore[arg-type]
@@ -38,7 +45,7 @@ def header_of(origin: StateOrigin, shape: RingShape, began_ms: int, command: str
 
 
 def recorded(origin: StateOrigin, shape: RingShape, from_ms: float, to_ms: float) -> bytes:
-    """Return a part of the history as a compressed recording."""
+    """Return the history between two times, in Unix ms, as the bytes of a compressed .chordlog file."""
     parts: list[bytes] = []
     with packing(DOWNLOAD, parts.append) as write:
         writer, model = None, RingModel()
@@ -61,14 +68,14 @@ def recorded(origin: StateOrigin, shape: RingShape, from_ms: float, to_ms: float
 
 
 class RingRecorder:
-    """A recording that follows a living ring.
+    """Writes a recording of a living ring, line by line.
 
     Args:
         origin: the ring.
-        meter: the numbers of the ring.
-        write: writes a line to the file.
-        command: the command that records, for the first line.
-        with_keys: whether the recording names keys. Otherwise it has their points.
+        meter: the metrics and request counts of the ring.
+        write: called with each encoded line, newline included.
+        command: the command that records, as text for the first line.
+        with_keys: whether the recording names frequent keys. Otherwise it has only their points.
     """
 
     def __init__(
@@ -86,7 +93,7 @@ class RingRecorder:
         self._checked: Fields = {}
 
     async def run(self) -> None:
-        """Write what the history gains until cancelled, and then the last line.
+        """Call `take` every second until cancelled, and then write the last line.
 
         Raises:
             OSError: the file cannot be written.
@@ -103,7 +110,10 @@ class RingRecorder:
                 self._writer.end("stopped")
 
     def take(self) -> None:
-        """Write the new lines of the history, and from time to time metrics and a check."""
+        """Write the lines that the history has gained since the last call; every 10 s also metrics and a check.
+
+        The first call with a known ring writes the header and a keyframe.
+        """
         shape, history = self._origin.shape, self._origin.aggregator.history
         if shape is None:
             return

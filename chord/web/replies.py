@@ -32,5 +32,5 @@ HEADERS: Final = (
 
 
 def json_reply(content: Any, status: int = 200) -> Response:
-    """Return a reply with a JSON object."""
+    """Return an HTTP response with `content` as JSON."""
     return Response(msgspec.json.encode(content), status, media_type="application/json")

@@ -26,7 +26,10 @@ STYLE: Final = (Path(__file__).parent / "static" / "report.css").read_text(encod
 
 
 def reports_in(folder: Path) -> list[Json]:
-    """Return the reports in a folder, the page on all of them first, and then the latest."""
+    """Return the name, title and time of each report in a folder, the newest first.
+
+    Reports with a name that begins with "report" come before all others.
+    """
     found = [path for path in folder.glob("*.md") if NAME.fullmatch(path.name) and path.is_file()]
     found.sort(key=lambda path: (not path.name.startswith("report"), -path.stat().st_mtime, path.name))
     return [
@@ -35,7 +38,10 @@ def reports_in(folder: Path) -> list[Json]:
 
 
 def report_html(folder: Path, name: str) -> str | None:
-    """Return a report as HTML with its pictures inside, or None if the folder has no such report."""
+    """Return a Markdown report of a folder as an HTML page with its pictures inside.
+
+    None means that the folder has no report of this name, or that it is longer than 8 MiB.
+    """
     path = folder / name
     if not NAME.fullmatch(name) or not path.is_file() or path.stat().st_size > BYTES_MAX:
         return None

@@ -13,15 +13,15 @@ from chord.web.source import LiveRing
 
 
 class RingFacts(NamedTuple):
-    """A ring as a dashboard sees it.
+    """The numbers about a ring and its dashboard that the Prometheus metrics show.
 
     Attributes:
         nodes: the number of nodes that answer.
-        holds: for each invariant, whether it holds; None if the answers do not tell.
-        waiting: the number of parts of the ring that are not in their final state yet.
-        age_s: the age of the oldest answer that is shown, in seconds; infinity before the first answer.
+        holds: by the name of each invariant, whether it holds; None if that cannot be known from the answers.
+        waiting: the number of differences to an Ideal ring that the ring still has to repair.
+        age_s: the age of the oldest status among those shown, in seconds; infinity before the first answer.
         readers: the number of open pages.
-        dropped: the number of pages that were disconnected because they did not keep up.
+        dropped: the number of pages that were disconnected since the start because they did not keep up.
     """
 
     nodes: int
@@ -33,12 +33,12 @@ class RingFacts(NamedTuple):
 
 
 def ring_facts(ring: LiveRing, readers: int, dropped: int) -> RingFacts:
-    """Return the facts about a living ring.
+    """Return the current numbers about a living ring.
 
     Args:
         ring: the ring.
         readers: the number of open pages.
-        dropped: the number of pages that were disconnected.
+        dropped: the number of pages that were disconnected because they did not keep up.
     """
     state = ring.at()
     check = ring_check_json(state.model, ring.shape, state.moment)
@@ -49,7 +49,7 @@ def ring_facts(ring: LiveRing, readers: int, dropped: int) -> RingFacts:
 
 
 def ring_metrics(ring: RingFacts) -> Iterator[Family]:
-    """Yield the metrics that only a dashboard has."""
+    """Yield the Prometheus metrics about the ring as a whole, which no single node has."""
     yield gauge("ring_nodes", "Nodes that answer the dashboard.", ring.nodes)
     holds = {(name,): float(value) for name, value in ring.holds.items() if value is not None}
     text = "1 if an invariant of the ring holds, 0 if not; absent if the answers do not tell."

@@ -41,15 +41,15 @@ T = TypeVar("T")
 
 
 class RingMeter:
-    """The numbers of a living ring.
+    """Collects metrics and request counts from the nodes of a living ring.
 
     Args:
         origin: the ring.
-        hub: the readers of the event stream. Requests are sampled only while there are any.
+        hub: the event stream, which gets each row of metrics. Requests are counted only while it has readers.
 
     Attributes:
-        series: the metrics of the last 15 minutes.
-        requests: the requests of the last minute.
+        series: the metrics of the last 15 minutes, one row per second.
+        requests: the replies with request counts of the last minute.
     """
 
     def __init__(self, origin: LiveRing, hub: EventHub) -> None:
@@ -61,7 +61,7 @@ class RingMeter:
         self.requests = RequestSamples()
 
     async def run(self) -> None:
-        """Ask all nodes once per second until cancelled.
+        """Ask all nodes for metrics every second, and for request counts every 3 seconds, until cancelled.
 
         Concurrency: checkpoints.
         """
@@ -80,13 +80,13 @@ class RingMeter:
                     self.requests.add(self._origin.now_s, address, reply)
 
     def nodes(self) -> list[str]:
-        """Return the nodes that are asked: those that answer, at most `NODES_MAX`."""
+        """Return the addresses of the nodes to ask: those that answer, at most `NODES_MAX`."""
         known = self._origin.aggregator.model.nodes
         living = [a for a, fields in known.items() if fields.get("state") not in ("unreachable", "dead", "left")]
         return living[:NODES_MAX]
 
     async def density(self) -> list[float]:
-        """Return the number of keys in each of 256 equal parts of the circle. An answer is used for `SAMPLE_S`.
+        """Return the number of keys in each of 256 equal parts of the circle, at most 3 s old.
 
         Concurrency: checkpoints.
         """

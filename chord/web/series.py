@@ -19,7 +19,13 @@ WATCHING: Final = tuple(kind.__name__ for kind in (Density, Describe, GetEvents,
 
 
 class SeriesName(NamedTuple):
-    """The name of a series, with its label and unit."""
+    """The name of a series: one metric of the ring over time.
+
+    Attributes:
+        name: the name of the metric, such as "lookups".
+        label: a class of requests that the metric is limited to; "": none.
+        unit: the unit of its values.
+    """
 
     name: str
     label: str = ""
@@ -41,13 +47,13 @@ NAMES: Final = (
 
 
 class MetricsRow(NamedTuple):
-    """The values of all series at a time; None if no node reported one.
+    """The metrics of the ring over one second.
 
     Attributes:
         at_ms: the time, in Unix ms.
-        values: the values, in the order of `NAMES`.
-        nodes: the number of nodes that they count.
-        hops: the number of lookups with each path length, from 0.
+        values: one value for each series, in the order of `NAMES`; None for a value that no node reported.
+        nodes: the number of nodes that the values include.
+        hops: the number of lookups that took 0 hops, 1 hop, and so on.
     """
 
     at_ms: int
@@ -57,10 +63,10 @@ class MetricsRow(NamedTuple):
 
 
 class MetricsSeries:
-    """The rows of the last 15 minutes.
+    """The metrics of the ring in the last 15 minutes.
 
     Attributes:
-        rows: the rows, the oldest first.
+        rows: one row per second, the oldest first.
     """
 
     def __init__(self) -> None:
@@ -68,9 +74,13 @@ class MetricsSeries:
         self._before: dict[str, GetMetricsReply] = {}
 
     def add(self, at_ms: int, replies: Mapping[str, GetMetricsReply]) -> MetricsRow:
-        """Add a row from the replies of nodes, by address, and return it.
+        """Add a row for the gains since the last call, and return it.
 
         A node counts from its second reply on. Its totals begin again when it restarts.
+
+        Args:
+            at_ms: the time, in Unix ms.
+            replies: the totals of each node, by address.
         """
         gains = [
             _NodeGain(before, reply)
@@ -85,7 +95,7 @@ class MetricsSeries:
 
 
 def series_json(rows: Iterable[MetricsRow]) -> Json:
-    """Return rows as columns."""
+    """Return rows as JSON with one list for each series: the field `series`, beside `times_ms`, `nodes` and `hops`."""
     found = list(rows)
     return {
         "times_ms": [row.at_ms for row in found],
@@ -98,7 +108,7 @@ def series_json(rows: Iterable[MetricsRow]) -> Json:
 
 
 def hops_of(rows: Iterable[MetricsRow]) -> list[int]:
-    """Return the number of lookups with each path length, from 0 to the longest path."""
+    """Return the number of lookups that took 0 hops, 1 hop, and so on up to the longest path, summed over rows."""
     counts = _sum(row.hops for row in rows)
     while counts and not counts[-1]:
         counts.pop()
@@ -148,9 +158,13 @@ def _values(gains: list[_NodeGain]) -> tuple[float | None, ...]:
 
 
 def quantile(counts: list[int], share: float) -> float | None:
-    """Return a quantile of durations in seconds, from the counts of their buckets; None without counts.
+    """Return a quantile of durations in seconds; None if `counts` is empty or all zero.
 
-    It is exact to a bucket: values are taken as evenly spread in it.
+    Inside a bucket, values are taken as evenly spread.
+
+    Args:
+        counts: the number of durations in each bucket. The bounds are `DURATION_BOUNDS_S`.
+        share: the share of durations below the result, 0 to 1: 0.5 for the median.
     """
     wanted = share * sum(counts)
     if not wanted:

@@ -36,7 +36,10 @@ REPORTS: Final = Path("out/lab")
 
 
 def readers_max() -> int | None:
-    """Return the largest number of readers of the event stream; None: no limit."""
+    """Return the largest number of readers of the event stream; None: no limit.
+
+    There is a limit only on a system whose kernel cannot close stalled connections.
+    """
     return None if has_user_timeout() else READERS_MAX
 
 
@@ -44,12 +47,12 @@ class DashboardOptions(NamedTuple):
     """The options of a dashboard.
 
     Attributes:
-        host: the host that it listens on.
-        may_write: whether its page may write keys.
-        record: writes a line to the recording; None: no recording.
-        with_keys: whether the recording names keys.
-        command: the command, for the recording.
-        chaos: the control of the processes of a demonstration; None otherwise.
+        host: the host on which it listens.
+        may_write: whether its page may put and delete keys.
+        record: called with each encoded line of a recording; None: nothing is recorded.
+        with_keys: whether the recording names frequent keys. Otherwise it has only their points.
+        command: the command that records, as text for the first line of the recording.
+        chaos: does an action to a process of a demonstration; None: no demonstration.
         reports: the folder with the reports of the lab.
     """
 
@@ -63,10 +66,10 @@ class DashboardOptions(NamedTuple):
 
 
 class Control:
-    """The parent process of a demonstration, which controls the processes of the nodes; see `Chaos`.
+    """The connection to the parent process of a demonstration, which controls the processes of the nodes.
 
     Args:
-        control: the connection with the parent. Orders and answers are lines of JSON.
+        control: the socket to the parent. Orders and answers are lines of JSON.
     """
 
     def __init__(self, control: socket.socket) -> None:
@@ -74,7 +77,17 @@ class Control:
         self._lock = trio.Lock()
 
     async def __call__(self, do: ChaosAction, node: str) -> str:
-        """Do something to a node, by name, and return the node's name."""
+        """Send the parent an order, and return the name of the node that it was about.
+
+        Args:
+            do: the action, such as "kill".
+            node: the name of the node; "" for "join".
+
+        Raises:
+            HttpFailure: 409: the parent refused. 503: the parent has ended.
+
+        Concurrency: checkpoints.
+        """
         async with self._lock:
             with trio.CancelScope(shield=True):  # a reply without its order would answer the next one
                 await self._stream.send_all(msgspec.json.encode({"do": do, "node": node}) + b"\n")
@@ -96,10 +109,10 @@ async def serve_live(
     """Run the dashboard of a living ring until cancelled.
 
     Args:
-        listener: the socket of the server.
+        listener: the listening socket.
         nodes: the addresses of entry nodes. None of them needs to answer yet.
         options: the options.
-        on_ready: called when the server takes requests.
+        on_ready: called once the server takes requests.
 
     Raises:
         OSError: the recording cannot be written.
@@ -132,7 +145,13 @@ async def serve_live(
 async def serve_played(
     listener: socket.socket, log: Chordlog, options: DashboardOptions, on_ready: Callable[[], None]
 ) -> None:
-    """Run the dashboard of a recording until cancelled; see `serve_live`.
+    """Run the dashboard of a recording until cancelled.
+
+    Args:
+        listener: the listening socket.
+        log: the recording.
+        options: the options. Only `host` and `reports` matter.
+        on_ready: called once the server takes requests.
 
     Concurrency: checkpoints.
     """

@@ -17,12 +17,13 @@ KIND_OF_RECORDING: Final[dict[str, StateSource]] = {"live": "recording", "simula
 
 
 class SeenState(NamedTuple):
-    """A state, and when it was seen.
+    """A state of a ring, with its time.
 
     Attributes:
         model: the state.
-        moment: the moment of the state.
-        seen_ms: the time of the last answer of each node, in Unix ms, by address.
+        moment: the time, age and origin of the state.
+        seen_ms: by address, the time of each node's last status reply, in Unix ms. It is empty for an earlier state and
+            a recording.
     """
 
     model: RingModel
@@ -31,10 +32,10 @@ class SeenState(NamedTuple):
 
 
 class StateOrigin(ABC):
-    """The states of one ring over a time.
+    """The states that a dashboard shows: those of a living ring or of a recording.
 
     Attributes:
-        kind: the origin, as answers name it.
+        kind: "live", "recording", "simulation" or "model". JSON responses have it in the field `source`.
     """
 
     kind: StateSource
@@ -51,23 +52,28 @@ class StateOrigin(ABC):
 
     @abstractmethod
     def at(self, at_ms: int | None = None) -> SeenState:
-        """Return the state at a time in Unix ms; default: the latest."""
+        """Return the state at a time in Unix ms; None: the latest state."""
 
     @abstractmethod
     def lines(self, from_ms: float, to_ms: float) -> Iterator[tuple[int, LogLine]]:
-        """Yield a keyframe until `from_ms`, and the lines after it until `to_ms`, each with its time in Unix ms."""
+        """Yield the history between two times as pairs: the time in Unix ms, and the line.
+
+        The first pair is a keyframe with the state at or before `from_ms`. The deltas and events after it follow, up to
+        `to_ms`.
+        """
 
 
 class LiveRing(StateOrigin):
     """A living ring, as the aggregator sees it.
 
     Args:
-        aggregator: what polls the ring.
-        now_s: the clock of the aggregator, in seconds.
-        wall_ms: the wall clock at the start, in Unix ms.
+        aggregator: polls the ring, and has its state and history.
+        now_s: returns the time on the clock of the aggregator, in seconds.
+        wall_ms: the wall clock now, in Unix ms.
 
     Attributes:
-        client: the client of the ring; None while no node has answered yet.
+        aggregator: the aggregator.
+        client: a client of the ring; None while no node has answered yet.
     """
 
     kind: StateSource = "live"
@@ -86,7 +92,7 @@ class LiveRing(StateOrigin):
 
     @property
     def span_ms(self) -> tuple[int, int]:
-        """The last 15 minutes, or the time since the start."""
+        """The beginning of the history, at most some 16 minutes ago, and now; both in Unix ms."""
         return self.to_ms(self.aggregator.history.first_s), self.to_ms(self.now_s)
 
     @property
@@ -95,15 +101,15 @@ class LiveRing(StateOrigin):
         return self._now_s()
 
     def to_ms(self, at_s: float) -> int:
-        """Return a time of the aggregator in Unix ms."""
+        """Convert a time on the clock of the aggregator, in seconds, to Unix ms."""
         return self._wall_ms + round(1000 * (at_s - self._began_s))
 
     def to_s(self, at_ms: float) -> float:
-        """Return a time in Unix ms on the clock of the aggregator."""
+        """Convert a time in Unix ms to seconds on the clock of the aggregator."""
         return self._began_s + (at_ms - self._wall_ms) / 1000
 
     def at(self, at_ms: int | None = None) -> SeenState:
-        """Return the state at a time of the last 15 minutes; default: now."""
+        """Return the state at a time of the history, in Unix ms; None: the present state."""
         if at_ms is not None:
             model = RingModel()
             for one in self.aggregator.history.between(self.to_s(at_ms), self.to_s(at_ms)):
@@ -117,7 +123,10 @@ class LiveRing(StateOrigin):
 
     @property
     def age_ms(self) -> int | None:
-        """The age of the oldest description among the nodes that answer; if none answers, that of the latest one."""
+        """The age of the oldest shown status among the nodes that answer, in ms; None if no node ever answered.
+
+        If none answers now, it is the age of the latest status.
+        """
         oldest_s = self.aggregator.oldest_s
         if not isfinite(oldest_s):
             seen = (self.aggregator.described_s(address) for address in self.aggregator.model.nodes)
@@ -125,15 +134,21 @@ class LiveRing(StateOrigin):
         return max(0, round(1000 * (self.now_s - oldest_s))) if isfinite(oldest_s) else None
 
     def lines(self, from_ms: float, to_ms: float) -> Iterator[tuple[int, LogLine]]:
-        """Yield lines of the last 15 minutes."""
+        """Yield the history between two times as pairs: the time in Unix ms, and the line.
+
+        The first pair is the last keyframe at or before `from_ms`.
+        """
         for one in self.aggregator.history.between(self.to_s(from_ms), self.to_s(to_ms)):
             yield self.to_ms(one.line.at_s), one.line
 
 
 class PlayedRing(StateOrigin):
-    """A recording.
+    """The states of a recording.
 
     Args:
+        log: the recording.
+
+    Attributes:
         log: the recording.
     """
 
@@ -144,26 +159,29 @@ class PlayedRing(StateOrigin):
 
     @property
     def shape(self) -> RingShape:
-        """The constants of the ring, from the first line."""
+        """The constants of the ring, from the first line of the recording."""
         header = self.log.header
         return RingShape(header.bits, header.successors, header.replicas)
 
     @property
     def span_ms(self) -> tuple[int, int]:
-        """The times of the first and the last line."""
+        """The beginning and the end of the recording, in Unix ms."""
         return self._began_ms, self._began_ms + round(1000 * self.log.ends_s)
 
     def at(self, at_ms: int | None = None) -> SeenState:
-        """Return the state at a time; default: at the end."""
+        """Return the state at a time in Unix ms; None: the state at the end."""
         at_ms = self.span_ms[1] if at_ms is None else at_ms
         return SeenState(self.log.seek((at_ms - self._began_ms) / 1000), self.moment(at_ms), {})
 
     def moment(self, at_ms: int) -> Moment:
-        """Return a moment of the recording, in Unix ms."""
+        """Return a time in Unix ms as a `Moment` of this recording, with the age 0."""
         return Moment(at_ms, 0, self.kind)
 
     def lines(self, from_ms: float, to_ms: float) -> Iterator[tuple[int, LogLine]]:
-        """Yield a keyframe made for `from_ms`, and the lines after it."""
+        """Yield the recording between two times as pairs: the time in Unix ms, and the line.
+
+        The first pair is a keyframe with the state at `from_ms`, made for this call.
+        """
         from_s = max(0.0, (from_ms - self._began_ms) / 1000)
         yield round(self._began_ms + 1000 * from_s), LogLine(from_s, "k", self.log.seek(from_s).keyframe())
         for line in self.log.lines(from_s):

@@ -21,11 +21,11 @@ NEEDED: Final = {
 
 
 def status_fault(status: Status, bits: int | None) -> str:
-    """Return the fault of a status.
+    """Return why a node's status is invalid, in words; "" if it is valid.
 
     Args:
         status: the status.
-        bits: the width of the circle, as other nodes report it; None if no other node answers.
+        bits: the `--bits` of the ring that other nodes report; None if no other node answers.
     """
     if not BITS_MIN <= status.bits <= BITS_MAX:
         return f"bits is {status.bits}; {BITS_MIN} to {BITS_MAX} was expected"
@@ -36,7 +36,12 @@ def status_fault(status: Status, bits: int | None) -> str:
 
 
 def event_fault(event: EventInfo, bits: int | None) -> str:
-    """Return the fault of an event; `bits` as for `status_fault`."""
+    """Return why an event is invalid, in words; "" if it is valid.
+
+    Args:
+        event: the event, as a node sent it.
+        bits: the `--bits` of the ring that other nodes report; None if it is not known.
+    """
     fields = dict(event.fields)
     for name in NEEDED.get(event.kind, ()):
         value = fields.get(name)
@@ -50,7 +55,7 @@ def event_fault(event: EventInfo, bits: int | None) -> str:
 
 
 def metrics_fault(reply: GetMetricsReply) -> str:
-    """Return the fault of metrics."""
+    """Return why a node's reply with metrics is invalid, in words; "" if it is valid."""
     for one in reply.histograms:
         buckets = len(HOP_BOUNDS if one.name == "lookup_hops" else DURATION_BOUNDS_S) + 1
         if len(one.counts) != buckets:
@@ -61,7 +66,7 @@ def metrics_fault(reply: GetMetricsReply) -> str:
 
 
 def sample_fault(reply: SampleReply) -> str:
-    """Return the fault of a sample of requests."""
+    """Return why a node's reply with request counts is invalid, in words; "" if it is valid."""
     if len(reply.bins) != SAMPLE_BINS:
         return f"the sample has {len(reply.bins)} bins; {SAMPLE_BINS} were expected"
     return ""

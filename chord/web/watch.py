@@ -22,10 +22,12 @@ RETRY_S: Final = 1.0
 async def watch_ring(origin: LiveRing, nodes: Sequence[str], transport: Transport | None = None) -> None:
     """Open a client as soon as a node answers, and poll the ring with it, until cancelled.
 
+    If the client finds only nodes of another ring, a new client follows.
+
     Args:
-        origin: the ring. Its client is the latest one.
+        origin: the living ring. The polls update its state and history, and its `client` becomes the latest client.
         nodes: the addresses of entry nodes. None of them needs to answer yet.
-        transport: the network; default: TCP.
+        transport: the network; None: TCP.
 
     Concurrency: checkpoints.
     """
@@ -43,8 +45,8 @@ async def watch(aggregator: Aggregator, client: AsyncClientApi) -> None:
     """Poll the nodes of a ring with one client until cancelled, or until only nodes of another ring answer.
 
     Args:
-        aggregator: the schedule of the polls. Its state and history are current between checkpoints.
-        client: a client of the ring, with a time limit of more than `EVENTS_WAIT_MS`.
+        aggregator: says which polls are due, and gets their results.
+        client: a client of the ring. Its time limit must exceed `EVENTS_WAIT_MS`.
 
     Concurrency: checkpoints.
     """
