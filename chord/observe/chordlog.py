@@ -45,12 +45,12 @@ _COUNT: TypeAlias = Annotated[int, Meta(ge=1, le=256)]
 
 
 class BadChordlog(ValueError):
-    """A file is not a recording that this version reads.
+    """A file is no recording that this version can read.
 
     Attributes:
-        line: the number of the line, from 1; 0 if the file as a whole is wrong.
+        line: the number of the wrong line, from 1; 0 if the file as a whole is wrong.
         why: the reason, in words.
-        is_too_long: whether the file has more than `BYTES_MAX` bytes, uncompressed.
+        is_too_long: whether the reason is that the file has more than `BYTES_MAX` bytes, uncompressed.
     """
 
     def __init__(self, line: int, why: str, *, is_too_long: bool = False) -> None:
@@ -65,15 +65,15 @@ class LogHeader(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         chordlog: the version of the format.
-        source: the origin of the states.
+        source: the origin of the states: a living ring, a simulation, or a file made by hand ("model").
         seed: the seed of a simulation; None for other sources.
         command: the command that wrote the recording.
-        bits: the width of the identifier circle.
-        successors: r, the number of other nodes that a successor list spans.
+        bits: the width of the circle, `--bits`.
+        successors: r, the number of other nodes that a successor list names.
         replicas: N, the number of copies of each record.
         quorum: W, the number of copies that a write waits for.
-        began_ms: the wall clock at t = 0, in ms since 1970.
-        clock: the clock of the times.
+        began_ms: the wall clock at the beginning, in ms since 1970.
+        clock: whether the times of the lines are from a wall clock or from the virtual clock of a simulation.
     """
 
     chordlog: int = VERSION
@@ -93,7 +93,8 @@ class LogLine(NamedTuple):
 
     Attributes:
         at_s: the time in seconds since the recording began.
-        letter: the kind of the line.
+        letter: the kind of the line: "k" keyframe, "d" delta, "e" event, "f" fault, "o" operation, "c" check, "m"
+            metrics.
         content: a `RingChange` for "k" and "d", otherwise a JSON object.
     """
 
@@ -123,10 +124,10 @@ _DECODER = msgspec.json.Decoder(_RawLine)
 
 
 class ChordlogWriter:
-    """A writer of a recording. Lines keep their order, so a time before the latest one counts as the latest.
+    """Writes a recording. The methods must be called in the order of time.
 
     Args:
-        write: called with each line, newline included.
+        write: called with each encoded line, newline included.
         header: the first line, which the constructor writes.
     """
 
@@ -141,15 +142,21 @@ class ChordlogWriter:
 
     @property
     def is_keyframe_due(self) -> bool:
-        """Whether enough has changed, or enough time has passed, for a further keyframe."""
+        """Whether a keyframe should follow now.
+
+        It should after 10 s, after 1,000 changes of nodes and vnodes, and at the beginning.
+        """
         return not self._index or self._changes >= KEYFRAME_CHANGES or self._latest_s - self._keyframe_s >= KEYFRAME_S
 
     def at(self, now_s: float) -> None:
-        """Set the time of further lines, in seconds since the recording began."""
+        """Set the time of the lines that follow, in seconds since the recording began.
+
+        A time before the present one is replaced by the present one.
+        """
         self._latest_s = max(self._latest_s, round(now_s, TIME_DECIMALS))
 
     def keyframe(self, model: RingModel) -> None:
-        """Write a keyframe, unless nothing has changed since the last one."""
+        """Write a keyframe with this state of the ring, unless nothing has changed since the last one."""
         self._keyframe_s = self._latest_s
         if self._changes or not self._index:
             self._index.append((self._latest_s, self._offset))
@@ -157,17 +164,26 @@ class ChordlogWriter:
             self._changes = 0
 
     def change(self, change: RingChange) -> None:
-        """Write a delta, unless it is empty."""
+        """Write a change of the ring as a delta, unless it is empty."""
         if change.size:
             self._changes += change.size
             self.line("d", change)
 
     def line(self, letter: Letter, content: RingChange | Fields) -> None:
-        """Write a line of another kind."""
+        """Write a line of any kind.
+
+        Args:
+            letter: the kind, as in `LogLine`.
+            content: a `RingChange` for "k" and "d", otherwise a JSON object.
+        """
         self._put({"t": self._latest_s, letter: content})
 
     def end(self, outcome: str) -> None:
-        """Write the last line, with the outcome and the index of the keyframes."""
+        """Write the last line, with the times and offsets of all keyframes.
+
+        Args:
+            outcome: how the recording ended, in a word or a sentence, such as "stopped".
+        """
         self._put({"t": self._latest_s, "end": outcome, "index": self._index})
 
     def _put(self, content: LogHeader | dict[str, Any]) -> None:
@@ -178,7 +194,14 @@ class ChordlogWriter:
 
 @contextmanager
 def packing(name: str, write: Callable[[bytes], object]) -> Iterator[Callable[[bytes], object]]:
-    """Give the writer for a file of this name to the block. It compresses if the name ends in `.gz`."""
+    """Yield a function that writes lines by `write`, compressed with gzip if `name` ends in `.gz`.
+
+    The end of the `with` block writes the rest of the compressed data.
+
+    Args:
+        name: the name of the file.
+        write: called with the bytes for the file.
+    """
     if not name.endswith(".gz"):
         yield write
         return
@@ -193,9 +216,9 @@ def packing(name: str, write: Callable[[bytes], object]) -> Iterator[Callable[[b
 
 
 class Chordlog:
-    """A recording in memory, to play from any moment.
+    """A recording in memory, to play from any time.
 
-    The constructor checks every line. It discards an incomplete last line, which a writer leaves if it is killed.
+    The constructor checks every line. It discards an incomplete last line, which a killed writer leaves.
 
     Args:
         text: the uncompressed lines; see `unpack`.
@@ -204,7 +227,7 @@ class Chordlog:
         text: the uncompressed lines.
         header: the first line.
         ends_s: the time of the last line, in seconds since the recording began.
-        outcome: the outcome in the last line; None if the writer did not finish.
+        outcome: the outcome that the last line gives, such as "passed"; None if the writer did not finish.
 
     Raises:
         BadChordlog: the text is no recording, or has another version.
@@ -255,12 +278,15 @@ class Chordlog:
         self._letters.append(ord(letter))
 
     def keyframes(self) -> Iterator[tuple[float, int]]:
-        """Yield the time and the offset of each keyframe, as the index of the last line has them."""
+        """Yield the time of each keyframe in seconds, and the byte offset of its line in `text`."""
         for number in self._keyframes:
             yield self._times_s[number], self._offsets[number]
 
     def seek(self, at_s: float) -> RingModel:
-        """Return the state at a time: the last keyframe until then, and the deltas after it."""
+        """Return the state of the ring at a time, in seconds since the recording began.
+
+        Before the first keyframe the state is empty.
+        """
         model = RingModel()
         last = bisect_right(self._times_s, at_s)
         at = bisect_right(self._keyframes, last - 1) - 1
@@ -273,7 +299,10 @@ class Chordlog:
         return model
 
     def lines(self, after_s: float = -1.0) -> Iterator[LogLine]:
-        """Yield the lines after a time, in seconds; default: all. Lines of unknown kinds are left out."""
+        """Yield the lines after a time, in seconds since the recording began; default: all.
+
+        The first and the last line, and lines of unknown kinds, are left out.
+        """
         for number in range(bisect_right(self._times_s, after_s), len(self._times_s)):
             yield self._line(number)
 
@@ -286,7 +315,7 @@ class Chordlog:
 
 
 def read(source: BinaryIO) -> Chordlog:
-    """Return the recording in a file, compressed or not.
+    """Return the recording in an open file, compressed or not.
 
     Raises:
         BadChordlog: the file is no recording, has another version, or is too long.
@@ -295,9 +324,12 @@ def read(source: BinaryIO) -> Chordlog:
 
 
 def unpack(content: bytes) -> bytes:
-    """Return the lines of a file. The first bytes show whether it is compressed.
+    """Return the uncompressed lines of a recording. The first bytes show whether it is compressed.
 
     A compressed file that ends early gives the lines before its end.
+
+    Args:
+        content: the bytes of the file.
 
     Raises:
         BadChordlog: the file is damaged, has more than `BYTES_MAX` bytes, uncompressed, or more than `MEMBERS_MAX` gzip

@@ -11,18 +11,18 @@ from chord.wire.messages import TEXT_CHARS_MAX, EventInfo, EventValue
 
 
 class EventLog:
-    """Numbers the events of one node, passes them on, and keeps the latest.
+    """Numbers the events of one node, passes them on to an observer, and keeps the latest.
 
     Args:
-        events_max: the number of events to keep; beyond it the oldest goes. `StepDone` is never kept.
+        events_max: the largest number of events to keep. `StepDone` is never kept.
         now: returns the monotonic clock, in seconds.
         wall_now_ms: returns the wall clock, in ms since 1970.
-        observe: receives every event.
+        observe: called with every event, also with those that are not kept.
 
     Attributes:
         address: the advertised address of the node; "" until the node knows it.
         began_ms: the wall clock when the log began, in ms since 1970.
-        latest: the number of the latest event that the log kept; 0 if there was none.
+        latest: the number of the latest kept event; 0 if there was none.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class EventLog:
         self._waiting: dict[Callable[[], object], None] = {}
 
     def emit(self, event: Event) -> None:
-        """Keep an event, wake the readers that wait, and pass the event on."""
+        """Number an event, keep it, call the functions of `wait`, and pass it to the observer."""
         is_kept = type(event) is not StepDone
         if is_kept:
             self.latest += 1
@@ -50,9 +50,11 @@ class EventLog:
         self._observe(emitted)
 
     def after(self, seq: int, events_max: int) -> tuple[list[Emitted], int]:
-        """Return the oldest kept events after a number, and how many newer ones than it were dropped.
+        """Return the events after a number, the oldest first, and how many of them the log no longer has.
 
-        A number beyond the latest event comes from an earlier process. It counts as 0.
+        Args:
+            seq: the number. One beyond the latest event comes from an earlier process, and counts as 0.
+            events_max: the largest number of events to return.
         """
         if seq > self.latest:
             seq = 0
@@ -62,16 +64,23 @@ class EventLog:
         return [self._kept[i] for i in range(begin, end)], max(0, first - seq)
 
     def wait(self, wake: Callable[[], object]) -> None:
-        """Call a function at every further event, until `stop_waiting`."""
+        """Call `wake` after every further kept event, until `stop_waiting` is called with it."""
         self._waiting[wake] = None
 
     def stop_waiting(self, wake: Callable[[], object]) -> None:
-        """Call the function of `wait` no longer."""
+        """Stop calling a function that was given to `wait`.
+
+        Raises:
+            KeyError: the function does not wait.
+        """
         del self._waiting[wake]
 
 
 def event_info(emitted: Emitted) -> EventInfo:
-    """Return an event as it travels: with plain fields within the bounds of the message."""
+    """Return an event in the form in which a node sends it: with the name of its type, and fields of plain types.
+
+    Long texts are cut to the bounds of the message.
+    """
     event = emitted.event
     return EventInfo(
         emitted.seq,

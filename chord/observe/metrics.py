@@ -20,11 +20,11 @@ HOP_BOUNDS: Final = tuple(float(hops) for hops in range(17))
 
 
 class Histogram:
-    """Counts of values in buckets with fixed bounds.
+    """A histogram: how many values lie in each of several buckets with fixed bounds.
 
     Attributes:
-        bounds: the upper bound of each bucket but the last, ascending. A bound belongs to its bucket.
-        counts: the number of values in each bucket. Buckets at the end are missing if they are empty.
+        bounds: the upper bound of each bucket but the last, ascending. A value equal to a bound lies in its bucket.
+        counts: the number of values in each bucket. Empty buckets at the end may be missing.
         total: the sum of all values.
     """
 
@@ -36,7 +36,7 @@ class Histogram:
         self.total = 0.0
 
     def note(self, value: float) -> None:
-        """Count a value."""
+        """Count one value, such as a duration in seconds."""
         self.total += value
         bucket = bisect_left(self.bounds, value)
         if bucket >= len(self.counts):
@@ -44,26 +44,31 @@ class Histogram:
         self.counts[bucket] += 1
 
     def add(self, other: Histogram) -> None:
-        """Add the values of a histogram with the same bounds."""
+        """Add the counts of another histogram, which must have the same bounds, to this one."""
         self.total += other.total
         self.counts += [0] * (len(other.counts) - len(self.counts))
         for bucket, count in enumerate(other.counts):
             self.counts[bucket] += count
 
     def info(self, name: MetricName, label: str = "") -> HistogramInfo:
-        """Return the histogram as it travels, with all buckets."""
+        """Return the histogram in the form in which a node sends it, with a count for every bucket.
+
+        Args:
+            name: the name of the metric.
+            label: the type or class of requests that it is limited to; "": none.
+        """
         empty = [0] * (len(self.bounds) + 1 - len(self.counts))
         return HistogramInfo(name, label, (*self.counts, *empty), max(0.0, self.total))
 
 
 class Meter:
-    """The traffic of one type of request.
+    """The traffic of one type of request at a node.
 
     Attributes:
-        calls_sent, calls_received: the number of requests.
-        bytes_sent, bytes_received: the bytes of the frames of requests and replies.
-        latency: how long this node waited for each reply, in seconds.
-        served: how long each request of a client took here, in seconds.
+        calls_sent, calls_received: the number of requests of this type.
+        bytes_sent, bytes_received: the bytes of their frames and of the frames of replies.
+        latency: how long this node waited for the reply to each request that it sent, in seconds.
+        served: how long each request of a client took at this node, in seconds.
     """
 
     __slots__ = ("bytes_received", "bytes_sent", "calls_received", "calls_sent", "latency", "served")
@@ -78,11 +83,11 @@ CallOutcome: TypeAlias = Literal["error", "no_reply", "cancelled"]
 
 
 class Meters(dict[type[Request], Meter]):
-    """The meter of each type of request, made when it is first used.
+    """The meters of a node, by type of request. Indexing with a new type makes its meter.
 
     Attributes:
         failed: the number of requests of clients that ended in an error, by type of request and word of the error.
-        unanswered: the number of calls of this node that got no reply, by type of request and outcome.
+        unanswered: the number of calls of this node without a regular reply, by type of request and outcome.
     """
 
     __slots__ = ("failed", "unanswered")
@@ -97,7 +102,7 @@ class Meters(dict[type[Request], Meter]):
         return meter
 
     def traffic(self) -> tuple[TrafficInfo, ...]:
-        """Return the traffic of each class of requests."""
+        """Return the number of requests and bytes in each class of requests, such as "client" or "lookup"."""
         found = []
         for purpose in PURPOSES:
             meters = [meter for request, meter in self.items() if request.purpose == purpose]
@@ -111,7 +116,10 @@ class Meters(dict[type[Request], Meter]):
         return tuple(found)
 
     def histograms(self) -> Iterator[HistogramInfo]:
-        """Yield the latency of each class of requests, and the duration of each type of a client's request."""
+        """Yield the histograms "rpc" by class of requests, and "operation" by type of a client's request.
+
+        "rpc" has the times that the node waited for replies, and "operation" the times that requests of clients took.
+        """
         for purpose in PURPOSES:
             latency = Histogram()
             for request, meter in self.items():

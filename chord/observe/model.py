@@ -32,8 +32,8 @@ class RingShape(NamedTuple):
     """The constants of a ring.
 
     Attributes:
-        bits: the width of the identifier circle.
-        successors: r, the number of other nodes that a successor list spans.
+        bits: the width of the circle, `--bits`.
+        successors: r, the number of other nodes that a successor list names.
         replicas: N, the number of copies of each record.
     """
 
@@ -51,8 +51,8 @@ class RingChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """The difference between two states of a ring. A keyframe is the difference from an empty state.
 
     Attributes:
-        nodes: by address, the fields of a node that are new or have new values.
-        vnodes: by id, the fields of a vnode that are new or have new values.
+        nodes: the fields of nodes that are new or have new values, by address.
+        vnodes: the fields of vnodes that are new or have new values, by id in decimal.
         gone: the ids of vnodes and the addresses of nodes that the later state lacks.
     """
 
@@ -62,18 +62,18 @@ class RingChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def size(self) -> int:
-        """The number of nodes and vnodes that changed."""
+        """The number of nodes and vnodes that are new, changed or gone."""
         return len(self.nodes) + len(self.vnodes) + len(self.gone)
 
 
 class RingModel:
-    """A state of a ring, which descriptions, events and changes carry on.
+    """The state of a ring: the JSON fields of every known node and vnode. The methods update it.
 
-    The objects of a state are replaced and never changed, so a keyframe may share them.
+    A method replaces the fields of a node or vnode and never changes them in place, so a keyframe may share them.
 
     Attributes:
         nodes: the fields of each node, by address.
-        vnodes: the fields of each vnode, by id.
+        vnodes: the fields of each vnode, by id in decimal.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class RingModel:
         return RingChange(dict(self.nodes), dict(self.vnodes))
 
     def apply(self, change: RingChange) -> None:
-        """Carry the state on by a change."""
+        """Update the state by a change."""
         for name in change.gone:
             self.nodes.pop(name, None)
             self.vnodes.pop(name, None)
@@ -95,7 +95,10 @@ class RingModel:
             self.vnodes[point] = {**self.vnodes.get(point, {}), **fields}
 
     def describe(self, status: Status) -> RingChange:
-        """Take over the status of a node, with at least `PARTS`, and return the difference."""
+        """Update the state by the status of a node, and return what changed.
+
+        The status must have the parts in `PARTS`.
+        """
         address = status.address
         vnodes = {_id(vnode.contact.id): _vnode(vnode) for vnode in status.vnodes}
         before = self.nodes.get(address, {}).get("vnodes", ())
@@ -107,25 +110,30 @@ class RingModel:
         ))  # fmt: skip
 
     def lose(self, address: str, state: str) -> RingChange:
-        """Set the state of a node that reports no longer, and return the difference.
+        """Update the state of a node that no longer reports, and return what changed.
 
-        Its vnodes stay as they were last seen.
+        The fields of its vnodes stay as they were. An unknown node changes nothing.
+
+        Args:
+            address: the node.
+            state: its new state, such as "unreachable".
         """
         if address not in self.nodes:
             return RingChange()
         return self._carried_on(RingChange(_difference(self.nodes, {address: {"state": state}})))
 
     def remove(self, address: str) -> RingChange:
-        """Remove a node with its vnodes, and return the difference."""
+        """Remove a node and its vnodes from the state, and return what changed. An unknown node changes nothing."""
         if address not in self.nodes:
             return RingChange()
         vnodes = [point for point in self.nodes[address]["vnodes"] if self.vnodes.get(point, {}).get("node") == address]
         return self._carried_on(RingChange(gone=(*vnodes, address)))
 
     def on_event(self, event: EventInfo) -> RingChange:
-        """Take over what an event says exactly, and return the difference.
+        """Update the state by an event of a node, and return what changed.
 
-        These are a node's state, its verdict on a peer and a vnode's predecessor. A description tells the rest.
+        An event can change the state of its node, the node's verdict on a peer, and a vnode's predecessor. Other events
+        change nothing.
         """
         fields = dict(event.fields)
         node, vnode = self.nodes.get(event.node), None if event.vnode is None else _id(event.vnode)
@@ -151,7 +159,10 @@ class RingModel:
 
 
 def event_fields(event: EventInfo) -> Fields:
-    """Return an event as a line of a recording has it: without keys, values and times."""
+    """Return an event as the JSON object that a recording's line has, without times.
+
+    Fields that may quote a key or a value are left out.
+    """
     shape: Fields = {"seq": event.seq, "node": event.node, "kind": event.kind}
     if event.vnode is not None:
         shape["vnode"] = _id(event.vnode)

@@ -21,11 +21,11 @@ LOOKUPS_PER_S: Final = 10
 class HotKeys:
     """Approximate counts of the most frequent keys, in bounded memory.
 
-    If a new key comes and the memory is full, it takes the place and the count of the least frequent key. Then its
-    count is too large by its `error` at most.
+    If a new key arrives and the memory is full, it replaces the least frequent key and takes over its count. This count
+    is recorded as the `error` of the new key: its own count is too large by at most this.
 
     Args:
-        keys_max: the number of keys to count. A key with more than the `keys_max`-th part of all requests is counted.
+        keys_max: the number of keys to count. Every key with more than 1/`keys_max` of all requests is among them.
 
     Source: Space-Saving, Metwally, Agrawal and El Abbadi 2005, section 3.
     """
@@ -37,7 +37,7 @@ class HotKeys:
         self._heap: list[tuple[int, bytes]] = []  # a count of each key from some earlier time, so never too large
 
     def note(self, key: bytes) -> None:
-        """Count a request for a key."""
+        """Count one request for a key."""
         counts = self._counts
         if key in counts:
             counts[key] += 1
@@ -62,22 +62,22 @@ class HotKeys:
         return heap[0][1]
 
     def top(self, keys_max: int) -> list[HotKey]:
-        """Return the most frequent keys, the most frequent first."""
+        """Return up to `keys_max` keys with their counts and errors, the most frequent first."""
         ordered = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))[:keys_max]
         return [HotKey(key, count, self._errors.get(key, 0)) for key, count in ordered]
 
 
 class Sampler:
-    """Counts the requests that a node coordinates.
+    """Counts the requests that a node coordinates, by part of the circle and by key.
 
     Args:
         circle: the circle of the ring.
         now: the time, in seconds.
 
     Attributes:
-        began: the time when counting began, on the clock of `now`.
-        bins: the number of requests in each of 256 equal parts of the circle.
-        hot: the most frequent keys.
+        began: the time when counting began, in seconds on the clock of `now`.
+        bins: the number of requests for keys in each of 256 equal parts of the circle.
+        hot: approximate counts of the most frequent keys.
     """
 
     def __init__(self, circle: Circle, now: float) -> None:
@@ -88,13 +88,16 @@ class Sampler:
         self.hot = HotKeys()
 
     def takes_lookup(self, now: float) -> bool:
-        """Return whether to report a lookup that ends now; at most `LOOKUPS_PER_S` of them per second."""
+        """Return whether to report a lookup that ended at `now`, in seconds.
+
+        At most `LOOKUPS_PER_S` lookups are reported per second.
+        """
         if now < self._lookup_due:
             return False
         self._lookup_due = now + 1 / LOOKUPS_PER_S
         return True
 
     def note(self, key: bytes, point: Point) -> None:
-        """Count a request for a key at a point."""
+        """Count one request for a key; `point` is its hash on the circle."""
         self.bins[point * SAMPLE_BINS // self._size] += 1
         self.hot.note(key)

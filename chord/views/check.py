@@ -9,44 +9,61 @@ from chord.views.common import Json
 
 
 class CheckVerdict(NamedTuple):
-    """The result of a check."""
+    """The result of `chord check`.
 
-    nodes: int  # the number of member nodes
+    Attributes:
+        nodes, vnodes: the numbers of nodes and of vnodes that are members of the ring.
+        is_small: whether the ring has at most r + 1 nodes, so that each node knows all others.
+        violations: the broken invariants.
+        waiting: the differences to an Ideal ring that the ring still has to repair.
+        labels: the text that stands for each vnode in the output, by its id.
+        unreachable: the addresses of known nodes that do not answer. The ring lacks their copies.
+        under_replicated: the number of records with a copy on a node that is unreachable or not in sync.
+        damaged: pairs of a node's name and its number of damaged copies that are not replaced yet.
+        troubles: pairs of the name of a node that does not serve all requests, and the reason.
+        unavailable: the share of the circle in which a get may fail, 0 to 1.
+        absent: the addresses of the unreachable nodes that may hold keys there.
+        reported: pairs of an address in `unreachable` and the reason, if one is known.
+        quarantined: the number of values that are in quarantine.
+        clocks: warnings about wall clocks that differ, in words.
+    """
+
+    nodes: int
     vnodes: int
-    is_small: bool  # whether each node knows all others
+    is_small: bool
     violations: list[Violation]
-    waiting: list[Violation]  # the parts of the ring that are not in their final state yet
-    labels: dict[int, str]  # the name to print for each vnode, by its id
-    unreachable: tuple[str, ...] = ()  # known nodes that do not answer; the ring lacks their copies
-    under_replicated: int = 0  # records with a copy on a node that is unreachable or not in sync
-    damaged: tuple[tuple[str, int], ...] = ()  # nodes with damaged copies that are not replaced yet, and their number
-    troubles: tuple[tuple[str, str], ...] = ()  # nodes that do not serve all requests, and why
-    unavailable: float = 0.0  # the share of the circle in which a get may fail
-    absent: tuple[str, ...] = ()  # the unreachable nodes that may hold keys there
-    reported: tuple[tuple[str, str], ...] = ()  # the nodes in `unreachable` for which a reason is known, and the reason
-    quarantined: int = 0  # values that are hidden from readers until an operator decides about them
-    clocks: tuple[str, ...] = ()  # warnings about clocks that differ
+    waiting: list[Violation]
+    labels: dict[int, str]
+    unreachable: tuple[str, ...] = ()
+    under_replicated: int = 0
+    damaged: tuple[tuple[str, int], ...] = ()
+    troubles: tuple[tuple[str, str], ...] = ()
+    unavailable: float = 0.0
+    absent: tuple[str, ...] = ()
+    reported: tuple[tuple[str, str], ...] = ()
+    quarantined: int = 0
+    clocks: tuple[str, ...] = ()
 
     @property
     def is_ideal(self) -> bool:
-        """Whether no invariant is broken and every part is in its final state."""
+        """Whether no invariant is broken and the ring has nothing left to repair."""
         return not self.violations and not self.waiting
 
     @property
     def serves(self) -> bool:
-        """Whether all nodes serve all requests, no copy is damaged, and no get may fail."""
+        """Whether every node serves all requests, no copy is damaged, and no get may fail."""
         return not (self.damaged or self.troubles or self.unavailable)
 
     def holds(self, *, only_invariants: bool) -> bool:
-        """Return whether the check passes: the exit code is 0 if it does, otherwise 8.
+        """Return whether `chord check` passes: its exit code is then 0, otherwise 8.
 
-        No invariant may be broken. Unless `only_invariants`, `is_ideal` and `serves` must hold, too.
+        No invariant may be broken. Unless `only_invariants`, `is_ideal` and `serves` must be true, too.
         """
         return not self.violations and (only_invariants or (self.is_ideal and self.serves))
 
 
 def verdict_json(verdict: CheckVerdict, *, only_invariants: bool = False) -> Json:
-    """Return a verdict as JSON; `only_invariants` changes only its `ok`."""
+    """Return the result of `chord check` as JSON. Its field `ok` is `verdict.holds(only_invariants=…)`."""
 
     def listed(found: list[Violation]) -> list[Json]:
         return [

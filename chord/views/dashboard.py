@@ -39,12 +39,12 @@ ENDED: Final = ("dead", "left", "stopped")
 
 
 class Moment(NamedTuple):
-    """The moment that an answer describes.
+    """The time, age and origin of the state that an answer shows.
 
     Attributes:
-        at_ms: the time of the answer, in Unix ms.
-        age_ms: the age of its oldest part, in ms; None if no node was ever asked.
-        source: the origin of the state.
+        at_ms: the time of the state, in Unix ms.
+        age_ms: the age of the oldest status in it, in ms; None if no node ever answered.
+        source: "live", "recording", "simulation" or "model".
     """
 
     at_ms: int
@@ -53,12 +53,12 @@ class Moment(NamedTuple):
 
 
 def moment_json(moment: Moment) -> Json:
-    """Return the fields that every answer has."""
+    """Return the time, age and origin of a state as JSON. Every answer about a state has these fields."""
     return moment._asdict()
 
 
 def shape_json(shape: RingShape | None) -> Json:
-    """Return the constants of a ring; each is None until a node has answered."""
+    """Return the constants of a ring as JSON: `bits`, `r`, `N` and `W`. Each is None if `shape` is None."""
     if shape is None:
         return {"bits": None, "r": None, "N": None, "W": None}
     return {"bits": shape.bits, "r": shape.successors, "N": shape.replicas, "W": shape.quorum}
@@ -73,16 +73,16 @@ def ring_state_json(
     bins: int | None = None,
     lens: Arc | None = None,
 ) -> Json:
-    """Return a state, with the vnodes in ascending order of their ids.
+    """Return a state of the ring as JSON: its vnodes in ascending order of their ids, and its nodes.
 
     Args:
         model: the state.
-        shape: the constants of the ring; None if they are unknown, and then the state is empty.
-        moment: the moment of the state.
+        shape: the constants of the ring; None if no node has answered yet, and the state is empty.
+        moment: the time, age and origin of the state.
         seen_ms: the time of the last answer of each node, in Unix ms, by address. Nodes of a recording have none.
-        bins: the number of equal parts of the circle in which to count vnodes. Then the vnodes and nodes outside the
-            lens are left out.
-        lens: the arc with the vnodes to show; default: all, or none with `bins`.
+        bins: also count vnodes and keys in this number of equal parts of the circle. Without `lens`, no vnodes and
+            nodes are then listed.
+        lens: list only the vnodes in this arc, and their nodes; None: all.
     """
     circle = Circle(shape.bits if shape else 160)
     points = sorted(model.vnodes, key=int)
@@ -139,7 +139,16 @@ def _owned_share(circle: Circle, fields: Fields) -> float:
 
 
 def vnode_state_json(circle: Circle, model: RingModel, point: str) -> Json:
-    """Return a vnode of a state."""
+    """Return one vnode of a state as JSON.
+
+    Args:
+        circle: the circle of the ring.
+        model: the state.
+        point: the id of the vnode, in decimal.
+
+    Raises:
+        KeyError: the state has no such vnode.
+    """
     fields = model.vnodes[point]
     arcs = fields.get("arcs", ())
     return {
@@ -171,14 +180,17 @@ def vnode_state_json(circle: Circle, model: RingModel, point: str) -> Json:
 def node_state_json(
     model: RingModel, address: str, moment: Moment, seen_ms: int | None, doubts: Mapping[str, list[Json]]
 ) -> Json:
-    """Return a node of a state.
+    """Return one node of a state as JSON.
 
     Args:
         model: the state.
         address: the address of the node.
-        moment: the moment of the state.
-        seen_ms: the time of its last answer in Unix ms; None if it is not known.
-        doubts: the result of `doubters_of_all`.
+        moment: the time, age and origin of the state.
+        seen_ms: the time of the node's last answer, in Unix ms; None if it is not known.
+        doubts: the result of `doubters_of_all` for this state.
+
+    Raises:
+        KeyError: the state has no such node.
     """
     fields = model.nodes[address]
     began_ms = fields.get("began_ms")
@@ -207,7 +219,11 @@ def node_state_json(
 
 
 def doubters_of_all(model: RingModel) -> dict[str, list[Json]]:
-    """Return, for each node in doubt, the nodes that do not take it for alive, with their verdicts."""
+    """Return which nodes do not take a peer for alive, by the address of the peer.
+
+    Each of these nodes is a JSON object: `by` is its address, and `state`, `since_ms` and `reason` are from its failure
+    detector.
+    """
     found: dict[str, list[Json]] = {}
     for other, fields in sorted(model.nodes.items()):
         for address, verdict in fields.get("suspects", {}).items():
@@ -224,7 +240,18 @@ def doubters_of_all(model: RingModel) -> dict[str, list[Json]]:
 def node_detail_json(
     model: RingModel, shape: RingShape | None, address: str, moment: Moment, seen_ms: int | None
 ) -> Json:
-    """Return all that a state has of one node: its vnodes with fingers, its transfers, its verdicts on peers."""
+    """Return everything that a state has about one node as JSON, including its fingers, transfers and peers in doubt.
+
+    Args:
+        model: the state.
+        shape: the constants of the ring; None if they are not known.
+        address: the address of the node.
+        moment: the time, age and origin of the state.
+        seen_ms: the time of the node's last answer, in Unix ms; None if it is not known.
+
+    Raises:
+        KeyError: the state has no such node.
+    """
     circle, fields = Circle(shape.bits if shape else 160), model.nodes[address]
     vnodes = [point for point in fields.get("vnodes", ()) if point in model.vnodes]
     return {
@@ -262,7 +289,7 @@ def node_detail_json(
 
 
 def owner_of(circle: Circle, model: RingModel, point: Point) -> Json | None:
-    """Return the vnode that owns a point; None if no vnode that answers does."""
+    """Return the vnode with the arc that contains a point, as JSON; None if the state has no such vnode."""
     for name in sorted(model.vnodes, key=int):
         for arc in model.vnodes[name].get("arcs", ()):
             if _is_owned(arc) and point in Arc(Point(int(arc["start"])), Point(int(arc["end"]))):
@@ -277,13 +304,13 @@ def owner_of(circle: Circle, model: RingModel, point: Point) -> Json | None:
 
 
 def transfers_state_json(model: RingModel, before: RingModel, seconds: float, moment: Moment) -> Json:
-    """Return the transfers of a state, with their rates.
+    """Return the transfers of a state as JSON, with their rates.
 
     Args:
         model: the state.
-        before: an earlier state, from which the rates follow.
-        seconds: the time between the two states.
-        moment: the moment of the state.
+        before: an earlier state. The rates follow from the difference of the two.
+        seconds: the time between the two states, in seconds.
+        moment: the time, age and origin of the later state.
     """
     found = []
     for address, fields in sorted(model.nodes.items()):
@@ -313,7 +340,7 @@ def _transfer_key(transfer: Fields) -> tuple[object, ...]:
 
 
 def missing_nodes(model: RingModel) -> list[str]:
-    """Return the nodes that do not answer, although no other node takes them for dead.
+    """Return the addresses of the nodes that do not answer, although no other node takes them for dead.
 
     Only such a node may hide a violation: the ring has given up a dead one.
     """
@@ -323,9 +350,14 @@ def missing_nodes(model: RingModel) -> list[str]:
 
 
 def ring_check_json(model: RingModel, shape: RingShape | None, moment: Moment) -> Json:
-    """Return the verdict on a state.
+    """Return the check of a state as JSON: whether each invariant holds, and what the ring still has to repair.
 
-    `holds` of an invariant is None if a missing node may break it unseen. Then the verdict has no `waiting` either.
+    If a node is missing, `holds` is None for each invariant that this node may break unseen, and `waiting` is empty.
+
+    Args:
+        model: the state.
+        shape: the constants of the ring; None if they are not known, and then no invariant is judged.
+        moment: the time, age and origin of the state.
     """
     missing = missing_nodes(model)
     found = _violations(model, shape) if shape is not None else []
@@ -354,7 +386,10 @@ def ring_check_json(model: RingModel, shape: RingShape | None, moment: Moment) -
 
 
 def check_line(model: RingModel, shape: RingShape) -> Fields:
-    """Return the check of a state as a line of a recording has it."""
+    """Return the check of a state in the form of a recording's line.
+
+    Its fields are `members`, the `violations`, and `waiting`, the number of differences to an Ideal ring.
+    """
     found = _violations(model, shape)
     return {
         "members": len(_members(model)),

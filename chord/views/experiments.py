@@ -12,12 +12,19 @@ from chord.views.common import Json
 
 
 class FailedSeed(NamedTuple):
-    """A seed that failed; its fields are those of the JSON object, in this order."""
+    """A seed of the simulator that failed, with the fields of its JSON object in order.
+
+    Attributes:
+        seed: the seed.
+        kind: the kind of the failure.
+        text: what failed, in words.
+        replay: the command that runs the seed again.
+    """
 
     seed: int
-    kind: str  # the kind of the failure
-    text: str  # what failed
-    replay: str  # the command that runs the seed again
+    kind: str
+    text: str
+    replay: str
 
 
 def seeds_json(
@@ -25,18 +32,18 @@ def seeds_json(
     totals: Mapping[str, int], shares: Mapping[str, float], long_absences: float, digests: Mapping[int, str],
     failures: Iterable[FailedSeed],
 ) -> Json:  # fmt: skip
-    """Return the result of many seeds.
+    """Return the result of a swarm of seeds as JSON.
 
     Args:
         seeds: the number of seeds that ran.
-        drawn: how many seeds drew each fault.
+        drawn: by the name of each fault, the number of seeds that drew it.
         taken: how often the seeds took each path. A path is a transition, an action or a situation of the ring.
         never_taken: the paths that no seed took, and the kinds of writes that were too rare.
-        totals: sums over the seeds that passed, by name. Each is a field of the object.
+        totals: sums over the seeds that passed, by name. Each becomes a field of the JSON object.
         shares: the share of each kind among the acknowledged writes, 0 to 1.
         long_absences: the share of the passed runs in which a node was away for longer than `down_out_s` and `grace_s`,
             0 to 1.
-        digests: the digest of each seed that passed.
+        digests: a digest of the whole run for each seed that passed, in hexadecimal. Equal runs have equal digests.
         failures: the seeds that failed.
     """
     return {
@@ -53,13 +60,13 @@ def seeds_json(
 
 
 def event_json(time_s: float, node: str | None, event: Event) -> Json:
-    """Return a line of an event log.
+    """Return an event of a run as a JSON line of the run's event log.
 
-    Points are decimal strings, because they exceed the numbers of other JSON readers.
+    Points are decimal strings, because many JSON readers keep only 53 bits of a number.
 
     Args:
-        time_s: the virtual time in seconds.
-        node: the name of the node; None if the event cannot be assigned to one.
+        time_s: the virtual time, in seconds.
+        node: the name of the node; None if the event belongs to no known node.
         event: the event.
     """
     fields = {name: _plain(getattr(event, name)) for name in event.__struct_fields__}
@@ -67,7 +74,12 @@ def event_json(time_s: float, node: str | None, event: Event) -> Json:
 
 
 def death_json(time_s: float, node: str, address: str) -> Json:
-    """Return the line of an event log for a node that died."""
+    """Return the JSON line of a run's event log that says that a node died.
+
+    Args:
+        time_s: the virtual time, in seconds.
+        node, address: the name and the address of the node.
+    """
     return {**_when(time_s, node), "event": "Died", "address": address}
 
 
@@ -75,14 +87,15 @@ def table_json(
     name: str, title: str, columns: Sequence[str], rows: Iterable[tuple[Sequence[object], bool | None]], bar: str,
     notes: Iterable[str],
 ) -> Json:  # fmt: skip
-    """Return a table of an experiment.
+    """Return a table of an experiment as JSON.
 
     Args:
-        name: the name of the table.
-        title: its title.
+        name: the name of the table, for programs.
+        title: its title, for readers.
         columns: the headings.
-        rows: the values of each row, and whether they meet the bar (the pass criterion); None: no bar applies.
-        bar: the bar in words, or "" if the table has none.
+        rows: the values of each row, and whether they meet the bar (the pass criterion); None: no bar applies to the
+            row.
+        bar: the bar in words; "" if the table has none.
         notes: remarks about the table.
     """
     return {
@@ -96,18 +109,25 @@ def table_json(
 
 
 def tables_json(name: str, title: str, passed: bool | None, tables: Iterable[Json], notes: Iterable[str]) -> Json:
-    """Return an experiment with its tables.
+    """Return an experiment as JSON.
 
-    `passed` says whether all tables meet their bars, and is None if no table has one. `tables` are in the shape of
-    `table_json`.
+    Args:
+        name: the name of the experiment, for programs.
+        title: its title, for readers.
+        passed: whether all tables meet their bars; None if no table has one.
+        tables: its tables, as `table_json` returns them.
+        notes: remarks about the experiment.
     """
     return {"name": name, "title": title, "passed": passed, "tables": list(tables), "notes": list(notes)}
 
 
 def experiments_json(scale: str, seed: int, experiments: Iterable[tuple[Json, Iterable[str]]]) -> Json:
-    """Return experiments of one scale and seed.
+    """Return the results of several experiments as JSON.
 
-    Each is given in the shape of `tables_json`, with the names of the files that it wrote.
+    Args:
+        scale: the size at which they ran, as `chord lab` names it.
+        seed: the seed from which they ran.
+        experiments: each experiment, as `tables_json` returns it, with the names of the files that it wrote.
     """
     return {"scale": scale, "seed": seed, "experiments": [{**one, "files": list(files)} for one, files in experiments]}
 

@@ -15,7 +15,10 @@ VERDICTS = ("ok", "violation", "partial", "undecided")
 
 
 def report_json(report: HistoryReport) -> Json:
-    """Return a report as JSON; operations are as in the file, with their line numbers."""
+    """Return the report on a history of operations as JSON.
+
+    Each violation lists its operations in the fields of the history file, with the number of their line and a reason.
+    """
     return {
         "model": report.model,
         "operations": report.operations,
@@ -34,7 +37,7 @@ def report_json(report: HistoryReport) -> Json:
 
 
 def counts_of(report: HistoryReport) -> dict[str, Counter[str]]:
-    """Return for each checker how many keys got each verdict."""
+    """Return, by the name of each checker, how many keys got each verdict."""
     counts: dict[str, Counter[str]] = {}
     for result in report.results:
         counts.setdefault(result.checker, Counter())[result.verdict] += 1

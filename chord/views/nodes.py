@@ -13,12 +13,19 @@ from chord.wire.messages import PeerInfo, ReplicaState, Status
 
 
 class ConfigSetting(NamedTuple):
-    """One value of a node's configuration."""
+    """One value of a node's configuration.
 
-    key: str  # its key, such as name or ring.bits
-    value: Any  # the value, as JSON has it
-    origin: str  # default, preset, file, environment or option
-    source: str | None  # the preset, the file, the variable or the option that has the value; None: the default
+    Attributes:
+        key: its key, such as "name" or "ring.bits".
+        value: the value, as JSON has it.
+        origin: "default", "preset", "file", "environment" or "option".
+        source: the name of the preset, the file, the variable or the option that sets the value; None for a default.
+    """
+
+    key: str
+    value: Any
+    origin: str
+    source: str | None
 
 
 def config_json(settings: Iterable[ConfigSetting]) -> Json:
@@ -33,7 +40,13 @@ def config_json(settings: Iterable[ConfigSetting]) -> Json:
 
 
 def node_json(circle: Circle, node: Status, names: Mapping[str, str]) -> Json:
-    """Return the status of a node as JSON; `names` has the names of nodes by address."""
+    """Return the status of a node as JSON.
+
+    Args:
+        circle: the circle of the ring.
+        node: the status, as the node reports it.
+        names: the names of nodes by address. A node that it lacks appears with its address.
+    """
     return {
         "node": node.name,
         "address": node.address,
@@ -66,12 +79,12 @@ def node_json(circle: Circle, node: Status, names: Mapping[str, str]) -> Json:
 
 
 def status_json(circle: Circle, nodes: list[Status], errors: Mapping[str, ChordError]) -> Json:
-    """Return the status of the ring and of every node.
+    """Return the status of every node as JSON, with sums for the ring.
 
     Args:
         circle: the circle of the ring.
-        nodes: the nodes that answered, at least one. The first one gives the constants of the ring.
-        errors: the error of every other known node, by its address.
+        nodes: the status of each node that answered, at least one. The first one gives the constants of the ring.
+        errors: for each known node that did not answer, its address and the error.
     """
     first, names = nodes[0], names_of(nodes)
     return {
@@ -93,62 +106,80 @@ def status_json(circle: Circle, nodes: list[Status], errors: Mapping[str, ChordE
 
 
 def ready_json(name: str, address: str, pid: int, origin: str) -> Json:
-    """Return the ready line of a node; `origin` is created, joined or resumed."""
+    """Return the JSON line that a node process prints when the node is ready.
+
+    Args:
+        name, address, pid: the name, address and process id of the node.
+        origin: "created", "joined" or "resumed": how the node entered the ring.
+    """
     return {"ready": True, "name": name, "address": address, "pid": pid, "origin": origin}
 
 
 def up_json(seconds: float, processes: Iterable[tuple[str, str, int]], dashboard: str | None = None) -> Json:
-    """Return the ready line of a ring of new processes.
+    """Return the JSON line that `chord up` prints when its ring is ready.
 
     Args:
-        seconds: the time from the start of the command until the ring was proven.
+        seconds: the time from the start of the command until a check found the ring Ideal, in seconds.
         processes: the name, address and process id of each node.
-        dashboard: the address of the page of the dashboard; None without one.
+        dashboard: the URL of the dashboard; None without one.
     """
     nodes = [{"name": name, "address": address, "pid": pid} for name, address, pid in processes]
     return {"ready": True, "seconds": round(seconds, 3), "nodes": nodes, "dashboard": dashboard}
 
 
 def dashboard_json(url: str) -> Json:
-    """Return the ready line of a dashboard; `url` is the address of its page."""
+    """Return the JSON line that a dashboard prints when it is ready; `url` is the URL of its page."""
     return {"ready": True, "url": url}
 
 
 def leave_json(node: Status, seconds: float) -> Json:
-    """Return a completed leave and its duration; `node` is its status beforehand."""
+    """Return the result of a completed leave as JSON.
+
+    Args:
+        node: the status of the node before it left.
+        seconds: the duration of the leave, in seconds.
+    """
     return {"node": node.name, "address": node.address, "left": True, "seconds": round(seconds, 3)}
 
 
 def signal_json(node: Status, signal: int) -> Json:
-    """Return a signal that a node's process got."""
+    """Return the result of sending a signal to a node's process as JSON.
+
+    Args:
+        node: the status of the node before the signal.
+        signal: the number of the signal.
+    """
     return {"node": node.name, "address": node.address, "pid": node.pid, "signal": signal}
 
 
 def removal_json(address: str, reported: Iterable[str], errors: Mapping[str, ChordError]) -> Json:
-    """Return the result of `forget`.
+    """Return the result of `chord forget` as JSON.
 
     Args:
-        address: the node that is given up.
-        reported: the addresses of the nodes that have given it up.
+        address: the forgotten node.
+        reported: the addresses of the nodes that confirmed it.
         errors: the errors of all other nodes that were asked, by address.
     """
     return {"address": address, "reported": list(reported), "failed": _errors(errors)}
 
 
 def bundle_json(file: str, size: int, parts: Iterable[str], failed: Iterable[str]) -> Json:
-    """Return the result of writing a debug bundle.
+    """Return the result of writing a debug bundle, an archive with reports of the nodes, as JSON.
 
     Args:
         file: the path of the archive.
-        size: its number of bytes.
-        parts: the names of its parts.
-        failed: the names of the parts that have only an error.
+        size: its size in bytes.
+        parts: the names of the files in it.
+        failed: the names of those files that have only an error.
     """
     return {"file": file, "bytes": size, "parts": list(parts), "failed": list(failed)}
 
 
 def version_json(version: str, protocol: int, python: str, *, is_compiled: bool) -> Json:
-    """Return the versions of the package, of its protocol and of Python, and whether the package is compiled."""
+    """Return the versions of chord, of its wire protocol and of Python as JSON.
+
+    `is_compiled` says whether modules of chord are compiled to machine code.
+    """
     return {"version": version, "protocol": protocol, "python": python, "compiled": is_compiled}
 
 

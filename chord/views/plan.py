@@ -9,39 +9,54 @@ from chord.views.common import Json
 
 
 class Load(NamedTuple):
-    """The load of one node."""
+    """The load of one node.
 
-    owned: float = 0.0  # the share of the circle that it owns, 0 to 1
-    keys: float = 0.0  # the number of keys that it keeps a copy of
-    bytes: float = 0.0  # the size of these copies
+    Attributes:
+        owned: the share of the circle that it owns, 0 to 1.
+        keys: the number of keys of which it keeps a copy.
+        bytes: the size of these copies, in bytes.
+    """
+
+    owned: float = 0.0
+    keys: float = 0.0
+    bytes: float = 0.0
 
     def plus(self, stretch: Load, owned: float) -> Load:
-        """Return this load plus the keys and bytes of a stretch, a part of the circle.
+        """Return this load with the keys and bytes of a part of the circle added.
 
-        `owned` is the share of the circle, 0 to 1, that this load gets in addition; 0 if the node only keeps a copy.
-        `stretch.owned` is ignored.
+        Args:
+            stretch: the load of that part. Its `owned` is ignored.
+            owned: the share of the circle, 0 to 1, that is added to `owned`; 0 if the node only keeps a copy.
         """
         return Load(self.owned + owned, self.keys + stretch.keys, self.bytes + stretch.bytes)
 
 
 class PlannedChange(NamedTuple):
-    """The effect of a plan on one node."""
+    """The effect of a planned join or leave on one node. All numbers are estimates.
 
-    address: str  # the node
-    before: Load = Load()  # its load now
-    after: Load = Load()  # its load afterwards
-    gets: float = 0.0  # the number of keys it must receive, because it has no copy of them now
-    drops: float = 0.0  # the number of keys it drops
+    Attributes:
+        address: the address of the node.
+        before: its load now.
+        after: its load afterwards.
+        gets: the number of keys that it must receive, because it has no copy of them now.
+        drops: the number of keys that it drops.
+    """
+
+    address: str
+    before: Load = Load()
+    after: Load = Load()
+    gets: float = 0.0
+    drops: float = 0.0
 
 
 def plan_json(what: str, replicas: int, changes: Iterable[PlannedChange], names: Mapping[str, str]) -> Json:
-    """Return the change of each node under a plan.
+    """Return the effects of a planned join or leave as JSON.
 
     Args:
         what: the plan in words, such as "n3 leaves".
         replicas: the N of the ring.
-        changes: the changes.
-        names: the names of nodes by address. For any other node, the address is shown.
+        changes: the effect on each node.
+        names: the names of nodes by address. A node that it lacks appears with its address.
     """
     return {
         "plan": what,

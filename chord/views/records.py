@@ -12,12 +12,12 @@ from chord.views.common import Json, context_json, error_json, key_json, text_or
 
 
 def get_json(key: bytes, found: Found | None, trace: Json | None = None, *, quarantined: int = 0) -> Json:
-    """Return the result of a `get`.
+    """Return the result of a read as JSON.
 
     Args:
         key: the key that was read.
         found: the values; None: the key has none.
-        trace: what each replica did, as `replicas_json` returns it; None without `--trace`.
+        trace: the outcome at each replica, as `replicas_json` returns it; None if it was not asked for.
         quarantined: the number of further values of the key in quarantine.
     """
     return {
@@ -35,12 +35,12 @@ def get_json(key: bytes, found: Found | None, trace: Json | None = None, *, quar
 
 
 def put_json(stored: Stored, owner: Json, trace: Json | None) -> Json:
-    """Return the result of an acknowledged write.
+    """Return the result of an acknowledged write as JSON.
 
     Args:
         stored: the acknowledgement.
         owner: the coordinator of the write, as `vnode_json` returns it.
-        trace: what each replica did, as `replicas_json` returns it; None without `--trace`.
+        trace: the outcome at each replica, as `replicas_json` returns it; None if it was not asked for.
     """
     return {
         **key_json(stored.key),
@@ -58,21 +58,24 @@ def put_json(stored: Stored, owner: Json, trace: Json | None) -> Json:
 
 
 def pair_json(key: bytes, value: bytes) -> Json:
-    """Return a line of `load` and `scan`: a key and a value."""
+    """Return a key and a value as one JSON line, as `chord load` reads and `chord scan` writes it.
+
+    Each is text, or base64 under `key_b64` or `value_b64` if it is not UTF-8.
+    """
     return {**text_or_b64("key", key), **text_or_b64("value", value)}
 
 
 def load_json(
     stored: int, failures: Iterable[tuple[str | bytes, ChordError]], *, failed: int, is_complete: bool, seconds: float
 ) -> Json:
-    """Return the result of a `load`.
+    """Return the result of `chord load` as JSON.
 
     Args:
-        stored: the number of stored keys.
-        failures: failed keys and their errors; not all of them if there are many.
-        failed: the number of failed keys.
+        stored: the number of keys that were stored.
+        failures: pairs of a key that failed and its error; only the first ones if there are many.
+        failed: the number of all keys that failed.
         is_complete: whether every key was tried.
-        seconds: the duration.
+        seconds: the duration, in seconds.
     """
     return {
         "stored": stored,
@@ -87,18 +90,18 @@ def backup_json(
     file: str, records: int, size: int, *, is_complete: bool, damaged: int, cut: int, consistent: bool,
     without_cut: Iterable[str], seconds: float,
 ) -> Json:  # fmt: skip
-    """Return the result of a `backup`.
+    """Return the result of `chord backup` as JSON.
 
     Args:
         file: the name of the file.
         records: the number of records in it.
         size: its size in bytes.
-        is_complete: whether it has all values of all records. False for a backup with exit code 6.
+        is_complete: whether it has all values of all records. If not, the exit code is 6.
         damaged: the number of records that could not be read.
-        cut: the number of records with too many values for one reply.
-        consistent: whether it has the records of a consistent cut.
+        cut: the number of records that lack values, because they have too many for one reply.
+        consistent: whether the records are from one consistent cut of all nodes.
         without_cut: the addresses of the members that did not hold their cut until its end.
-        seconds: the duration.
+        seconds: the duration, in seconds.
     """
     return {
         "file": file,
@@ -117,19 +120,19 @@ def restore_json(
     file: str, records: int, merged: int, failures: Iterable[tuple[str | bytes, ChordError]], *, failed: int,
     dead: int, brought_back: int, quarantined: int, is_complete: bool, seconds: float,
 ) -> Json:  # fmt: skip
-    """Return the result of a `restore`.
+    """Return the result of `chord restore` as JSON.
 
     Args:
         file: the name of the backup.
         records: the number of records in it.
         merged: the number of records that were merged into the ring.
-        failures: failed keys and their errors; not all of them if there are many.
-        failed: the number of failed keys.
-        dead: the number of values that were deleted or replaced since the backup, and stay so.
-        brought_back: the number of such values that were written as new ones.
-        quarantined: the number of values of these keys in quarantine.
+        failures: pairs of a key that failed and its error; only the first ones if there are many.
+        failed: the number of all keys that failed.
+        dead: the number of values in the backup that were deleted or replaced since, and stay so.
+        brought_back: the number of such values that were written again as new ones.
+        quarantined: the number of values that these keys have in quarantine.
         is_complete: whether every record was tried.
-        seconds: the duration.
+        seconds: the duration, in seconds.
     """
     return {
         "file": file,
@@ -146,9 +149,11 @@ def restore_json(
 
 
 def quarantined_json(found: Quarantined, stores: Mapping[bytes, str]) -> Json:
-    """Return the values of a key in quarantine as JSON.
+    """Return the values that a key has in quarantine as JSON.
 
-    `stores` has the name of each node, by the incarnation of its store. A value from any other store has the node None.
+    Args:
+        found: the values.
+        stores: the name of each node, by the incarnation of its store. A value from any other store has the node None.
     """
     return {
         **key_json(found.key),
@@ -170,7 +175,10 @@ def quarantined_json(found: Quarantined, stores: Mapping[bytes, str]) -> Json:
 
 
 def decided_json(decided: Decided, *, merge: bool) -> Json:
-    """Return the result of dropping or, with `merge`, merging a key's quarantine."""
+    """Return the result of dropping a key's values in quarantine, or of merging them, as JSON.
+
+    `merge` says which of the two was done.
+    """
     return {
         **key_json(decided.key),
         "action": "merge" if merge else "drop",
@@ -186,7 +194,13 @@ def _failures(failures: Iterable[tuple[str | bytes, ChordError]]) -> list[Json]:
 
 
 def inspection_json(circle: Circle, found: Inspection, names: Mapping[str, str]) -> Json:
-    """Return the copies of a key at the members of its replica set; `names` has names by address."""
+    """Return the copy of a key at each member of its replica set as JSON.
+
+    Args:
+        circle: the circle of the ring.
+        found: the copies.
+        names: the names of nodes by address. A node that it lacks appears with its address.
+    """
     return {
         **key_json(found.key),
         "owner": vnode_json(circle, found.owner, names),

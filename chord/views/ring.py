@@ -24,17 +24,17 @@ def is_small(nodes: list[Status]) -> bool:
 
 
 def count_keys(nodes: Iterable[Status]) -> int:
-    """Return the number of keys that these nodes own. Further copies do not count."""
+    """Return the number of keys in the arcs of these nodes. Copies of keys that others own do not count."""
     return sum(vnode.keys for node in nodes for vnode in node.vnodes)
 
 
 def state_of(node: Status) -> str:
-    """Return "isolated" if any vnode of a node is isolated, or the state of the node."""
+    """Return the state of a node, such as "ready", or "isolated" if any of its vnodes is isolated."""
     return "isolated" if any(v.is_isolated for v in node.vnodes) else node.state
 
 
 def ring_json(circle: Circle, nodes: Iterable[Status]) -> Json:
-    """Return every vnode with its neighbours, in ascending order of the ids."""
+    """Return the vnodes of all given nodes as JSON, with their neighbours and arcs, in ascending order of the ids."""
     known = list(nodes)
     names = names_of(known)
     vnodes = sorted((v for node in known for v in node.vnodes), key=lambda v: v.contact.id)
@@ -62,7 +62,11 @@ def ring_json(circle: Circle, nodes: Iterable[Status]) -> Json:
 
 
 def fingers_json(circle: Circle, vnode: VnodeInfo, names: Mapping[str, str]) -> Json:
-    """Return a finger table, with one object for each known entry."""
+    """Return the finger table of a vnode as JSON.
+
+    Equal fingers get one object each. Fingers that the vnode does not know are left out. `names` has the names of nodes
+    by address.
+    """
     fingers = []
     for run in vnode.fingers:
         for i in range(run.first, run.last + 1):
@@ -75,13 +79,14 @@ def fingers_json(circle: Circle, vnode: VnodeInfo, names: Mapping[str, str]) -> 
 
 
 def members_json(circle: Circle, nodes: Iterable[Status], unreachable: Iterable[str], entry: Status) -> Json:
-    """Return the members of the ring, and the known nodes that do not answer.
+    """Return the nodes of the ring as JSON, and the known nodes that do not answer.
 
     Args:
         circle: the circle of the ring.
-        nodes: the nodes that answer.
+        nodes: the status of each node that answers.
         unreachable: the addresses of the known nodes that do not answer.
-        entry: the node from which the states of unreachable nodes and all round-trip times are taken.
+        entry: the status of the entry node. The states of unreachable nodes and all round-trip times are from its
+            peers.
     """
     known = list(nodes)
     names, remembered = names_of(known), names_of_peers(known)

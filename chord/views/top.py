@@ -36,12 +36,12 @@ ROUTINE_KINDS: Final = (
 def top_json(
     model: RingModel, shape: RingShape | None, moment: Moment, seen_ms: Mapping[str, int], events: Iterable[Json]
 ) -> Json:
-    """Return the summary of a state.
+    """Return the summary of a ring for `chord top` as JSON: the verdict, the nodes and the latest events.
 
     Args:
-        model: the state.
+        model: the state of the ring.
         shape: the constants of the ring; None if no node has answered yet.
-        moment: the moment of the state.
+        moment: the time, age and origin of the state.
         seen_ms: the time of the last answer of each node, in Unix ms, by address.
         events: the events to include, as `chord.web.phrases.event_json` returns them.
     """

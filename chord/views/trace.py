@@ -10,7 +10,14 @@ from chord.wire.messages import HopTrace, ReplicaLine, Trace
 
 
 def hop_json(circle: Circle, index: int, hop: HopTrace, names: Mapping[str, str]) -> Json:
-    """Return one hop of a lookup; `index` counts all hops, dead ones too, from 0."""
+    """Return one hop of a lookup as JSON.
+
+    Args:
+        circle: the circle of the ring.
+        index: the number of the hop, from 0. Hops at which no node answered count, too.
+        hop: the hop.
+        names: the names of nodes by address. A node that it lacks appears with its address.
+    """
     return {
         **vnode_json(circle, hop.contact, names),
         "hop": index,
@@ -22,9 +29,14 @@ def hop_json(circle: Circle, index: int, hop: HopTrace, names: Mapping[str, str]
 
 
 def lookup_json(circle: Circle, trace: Trace, names: Mapping[str, str], key: bytes | None) -> Json:
-    """Return a finished lookup; `key` is None if a point was looked up.
+    """Return a finished lookup as JSON.
 
-    A replica counts as unreachable unless `answers` returns True.
+    Args:
+        circle: the circle of the ring.
+        trace: the lookup.
+        names: the names of the nodes that answered this command, by address. A replica at any other node is listed as
+            unreachable.
+        key: the key that was looked up; None: a point.
     """
     return {
         **(key_json(key) if key is not None else {"key": None}),
@@ -45,14 +57,17 @@ def lookup_json(circle: Circle, trace: Trace, names: Mapping[str, str], key: byt
 
 
 def lookups_json(lookups: Sequence[Json]) -> Json:
-    """Return the lookups of one key from several nodes."""
+    """Return the lookups of one key from several nodes as JSON; each is the result of `lookup_json`."""
     return {"lookups": lookups}
 
 
 def answers(trace: Trace, replica: Contact, names: Mapping[str, str]) -> bool:
-    """Return whether a replica answers, both to the owner and to this command.
+    """Return whether a replica answers, both to the key's owner and to this command.
 
-    `names` has the names of the nodes that answered this command, by address.
+    Args:
+        trace: the lookup, with the replicas that the owner finds unreachable.
+        replica: a vnode of the replica set.
+        names: the names of the nodes that answered this command, by address.
     """
     return replica not in trace.unreachable and replica.address in names
 
@@ -60,14 +75,14 @@ def answers(trace: Trace, replica: Contact, names: Mapping[str, str]) -> bool:
 def replicas_json(
     circle: Circle, owner: Contact, lines: Iterable[ReplicaLine], duration_ms: float, names: Mapping[str, str]
 ) -> Json:
-    """Return the trace of a read or a write: coordinator, replicas and duration.
+    """Return the outcome of a read or a write at each replica as JSON, with the coordinator and the duration.
 
     Args:
         circle: the circle of the ring.
         owner: the coordinator of the operation.
-        lines: what each replica did.
-        duration_ms: the time that the command waited, in ms.
-        names: the names of nodes by address.
+        lines: the outcome at each replica.
+        duration_ms: how long the command waited for the operation, in ms.
+        names: the names of nodes by address. A node that it lacks appears with its address.
     """
     return {
         "coordinator": vnode_json(circle, owner, names),

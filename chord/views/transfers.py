@@ -11,23 +11,30 @@ from chord.wire.messages import Status, TransferInfo
 
 
 class TransferRow(NamedTuple):
-    """A transfer of one arc, as a node reports it, with its rate."""
+    """A transfer of the records of one arc, with its rate.
 
-    node: Status  # the node that reports it
-    info: TransferInfo  # the report
-    keys_per_s: float  # the rate in keys per second
-    bytes_per_s: float  # the rate in bytes per second
+    Attributes:
+        node: the status of the node that reports the transfer.
+        info: the transfer.
+        keys_per_s: its rate, in keys per second.
+        bytes_per_s: its rate, in bytes per second.
+    """
+
+    node: Status
+    info: TransferInfo
+    keys_per_s: float
+    bytes_per_s: float
 
     @property
     def share(self) -> float | None:
-        """The share that is done, 0 to 1; None if the total is not known yet."""
+        """The share of the records that is dealt with, 0 to 1; None if their number is not known yet."""
         if self.info.total is None:
             return None
         return min(1.0, self.info.done / self.info.total) if self.info.total else 1.0
 
     @property
     def left_s(self) -> float | None:
-        """The time left at this rate, in seconds; None if it cannot be estimated."""
+        """The time left at this rate, in seconds; None if the rate is 0 or the number of records is not known yet."""
         if self.info.total is None:
             return None
         left = max(0, self.info.total - self.info.done)
@@ -37,9 +44,12 @@ class TransferRow(NamedTuple):
 
 
 def transfers_json(circle: Circle, moves: Iterable[TransferRow], names: Mapping[str, str]) -> Json:
-    """Return transfers with their progress and the time left.
+    """Return transfers as JSON, with their progress, rates and time left.
 
-    `names` has the names of nodes by address.
+    Args:
+        circle: the circle of the ring.
+        moves: the transfers.
+        names: the names of nodes by address. A node that it lacks appears with its address.
     """
     return {"transfers": [_transfer(circle, move, names) for move in moves]}
 
