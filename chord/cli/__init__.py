@@ -140,7 +140,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line and exit the process."""
+    """Run the command in `sys.argv`, and exit the process with its exit code."""
     _replace_closed_streams(is_service=sys.argv[1:2] in SERVICES)
     errors = io.BufferedWriter(_Errors(sys.stderr.fileno(), "w", closefd=False))
     sys.stderr = io.TextIOWrapper(errors, sys.stderr.encoding, sys.stderr.errors, line_buffering=True)
@@ -154,9 +154,10 @@ def main() -> None:
 
 
 def run(args: Sequence[str]) -> int:
-    """Run a command and return its exit code; print its errors on stderr.
+    """Run a command, print its errors on stderr, and return its exit code.
 
-    `args` are the words after `chord`. If it is empty, print the help.
+    Args:
+        args: the words after `chord`. If there are none, the help is printed.
     """
     plain.adapt_streams()
     out = Out(as_json="--json" in args)

@@ -174,23 +174,29 @@ def restore_command(
 
 
 class Past:
-    """Counts of a restore: values that are dead, brought back or in quarantine."""
+    """Counts of a restore: the values of the backup that the ring had already deleted or replaced.
+
+    Attributes:
+        dead: the number of such values that stay deleted or replaced.
+        brought_back: the number of such values that were written as new ones.
+        quarantined: the number of values that the restored keys have in quarantine now.
+    """
 
     def __init__(self) -> None:
-        self.dead = 0  # values that were deleted or replaced since the backup, and stay so
-        self.brought_back = 0  # such values that were written as new ones
-        self.quarantined = 0  # values of these keys that are in quarantine now
+        self.dead = 0
+        self.brought_back = 0
+        self.quarantined = 0
 
     def add(self, stored: Stored) -> None:
-        """Add the counts of one merged record."""
+        """Add the counts of one record that was merged into the ring."""
         self.dead += stored.dead
         self.brought_back += stored.brought_back
         self.quarantined += stored.quarantined
 
     def tell(self, out: Out, *, is_brought_back: bool) -> None:
-        """Print the counts that are not zero.
+        """Print those counts that are not zero, as sentences.
 
-        `is_brought_back` says whether --bring-back was given.
+        `is_brought_back` says whether the user gave --bring-back.
         """
         if self.brought_back:
             out.line(f"brought back {counted(self.brought_back, 'value')} that had been deleted or replaced")

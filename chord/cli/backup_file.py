@@ -25,64 +25,96 @@ SHAPE = ["key", [["actor", "count", [_VERSION]]], "replaced", [["actor in quaran
 
 
 class Source(Protocol):
-    """A backup that can be read from its first byte more than once."""
+    """A binary file that can be read from its first byte more than once."""
 
     def readline(self, size: int, /) -> bytes:
-        """Return the next line with its end, or its first `size` bytes; b"" at the end."""
+        """Return the next line with its line end; b"" at the end of the file.
+
+        Of a line longer than `size` bytes, only the first `size` bytes are returned.
+        """
 
     def seek(self, offset: int, /) -> int:
-        """Go to a position in bytes, and return it."""
+        """Go to an offset in bytes from the beginning, and return the offset."""
 
 
 class Damaged(Exception):
-    """The file is not a complete backup; the message says why."""
+    """The file is not a complete backup. The message says why, in words."""
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The first line of a backup."""
+    """The first line of a backup.
 
-    ring: str | None  # the id of the ring in hexadecimal, or None if the entry node had none
+    Attributes:
+        ring: the id of the ring in hexadecimal; None if the entry node had none.
+        cluster: the name of the cluster.
+        bits: the width of the circle, `--bits`.
+        replicas: the N of the ring.
+        written: when the backup began, in ISO 8601 and UTC.
+        node: the backup has only the records in the arcs of the node at this address; None: those of the whole ring.
+        consistent: whether the backup has the records of a consistent cut of all nodes.
+        format, version: the name and the version of the file format.
+        encoding: how bytes are written, as a note for people.
+        record: the shape of the lines with records, as a note for people.
+    """
+
+    ring: str | None
     cluster: str
     bits: int
-    replicas: int  # the N of the ring
-    written: str  # when the backup began, in ISO 8601, UTC
-    node: str | None = None  # if not None, the backup has only the records in the arcs of the node at this address
-    consistent: bool = False  # whether the backup has the records of a consistent cut of all nodes
+    replicas: int
+    written: str
+    node: str | None = None
+    consistent: bool = False
     format: str = FORMAT
     version: int = VERSION
-    encoding: str = "bytes are base64"  # the encoding of bytes, for people
-    record: list[object] = msgspec.field(default_factory=lambda: list(SHAPE))  # the shape of a record line, for people
+    encoding: str = "bytes are base64"
+    record: list[object] = msgspec.field(default_factory=lambda: list(SHAPE))
 
 
 class Trailer(msgspec.Struct, frozen=True):
-    """The last line of a backup."""
+    """The last line of a backup.
+
+    Attributes:
+        end: always true; it marks the last line.
+        records: the number of records in the file.
+        complete: False if some records could not be read, or only in part.
+        blake2b: the BLAKE2b digest of all bytes before this line, in hexadecimal.
+    """
 
     end: Literal[True]
     records: int
-    complete: bool  # False if some keys could not be read, or only in part
-    blake2b: str  # the BLAKE2b of every byte before this line, in hexadecimal
+    complete: bool
+    blake2b: str
 
 
 _record = msgspec.json.Decoder(Record)
 
 
 class Writer:
-    """A backup that is being written. Its creation writes the header."""
+    """Writes a backup to a file. The constructor writes the header.
+
+    Args:
+        file: the file, open for writing bytes.
+        header: the header.
+
+    Attributes:
+        count, bytes: the numbers of records and of bytes that were written.
+        damaged, cut: the numbers of records that could not be read, or only in part. The caller sets them.
+    """
 
     def __init__(self, file: BinaryIO, header: Header) -> None:
         self._file = file
         self._sum = hashlib.blake2b(digest_size=SUM_BYTES)
-        self.count = self.bytes = 0  # records and bytes written
-        self.damaged = self.cut = 0  # records that could not be read, or only in part; set by the caller
+        self.count = self.bytes = 0
+        self.damaged = self.cut = 0
         self._line(msgspec.json.encode(header))
 
     def add(self, record: Record) -> None:
-        """Write a record."""
+        """Write one record as a line."""
         self._line(msgspec.json.encode(record))
         self.count += 1
 
     def finish(self, *, is_complete: bool) -> None:
-        """Write the trailer, without which the file is not a backup.
+        """Write the trailer. A file without it is not a complete backup.
 
         `is_complete` is False if some records could not be read, or only in part.
         """
@@ -103,16 +135,16 @@ class Backup(msgspec.Struct, frozen=True):
 
 
 def verify(file: Source, on_progress: Callable[[int], None] = lambda done: None) -> Backup:
-    """Read a whole backup, and check its checksum and every record.
+    """Read a whole backup, check its checksum and every record, and return its header and trailer.
 
     A backup that lacks records passes if its trailer says so (`Trailer.complete`).
 
     Args:
         file: the backup, at its first byte.
-        on_progress: called after each record with the number of records read.
+        on_progress: called after each record with the number of records read so far.
 
     Raises:
-        Damaged: the file is not a backup, is cut short, or has changed.
+        Damaged: the file is not a backup, is cut short, or has changed since it was written.
     """
     total = hashlib.blake2b(digest_size=SUM_BYTES)
     header: Header | None = None
@@ -138,7 +170,7 @@ def verify(file: Source, on_progress: Callable[[int], None] = lambda done: None)
 
 
 def records(file: Source) -> Iterator[Record]:
-    """Yield the records of a verified backup; `file` must be at its first byte again."""
+    """Yield the records of a backup that `verify` accepted. The file must be at its first byte again."""
     lines = _lines(file)
     next(lines, None)
     for line in lines:

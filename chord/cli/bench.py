@@ -27,7 +27,12 @@ SECONDS_MAX, OPS_MAX = 3600.0, 1_000_000
 
 
 class BenchPreset(NamedTuple):
-    """The number of keys, and the duration of each line of the report in seconds."""
+    """The size of a measurement.
+
+    Attributes:
+        keys: the number of keys.
+        seconds: the duration of each line of the report, in seconds.
+    """
 
     keys: int
     seconds: float

@@ -40,41 +40,63 @@ Do: TypeAlias = Callable[[int], Awaitable[object]]
 
 
 class BenchPlan(NamedTuple):
-    """The parameters of a measurement."""
+    """The parameters of a measurement.
 
-    keys: int  # the number of keys, at least the number of requests at once
-    seconds: float  # the duration of each measurement, in seconds
-    ops: int | None  # the number of operations of each measurement. None: as many as fit in `seconds`.
-    value_bytes: int  # the size of a value, in bytes
-    r: int  # the read quorum of the gets. Every get is also measured with R = 1.
-    w: int  # the write quorum of the puts
+    Attributes:
+        keys: the number of keys, at least the largest number of concurrent operations.
+        seconds: the duration of each line of the report, in seconds.
+        ops: the number of operations of each line; None: as many as fit into `seconds`.
+        value_bytes: the size of each value.
+        r: the read quorum of the gets. Gets are also measured with R = 1.
+        w: the write quorum of the puts.
+    """
+
+    keys: int
+    seconds: float
+    ops: int | None
+    value_bytes: int
+    r: int
+    w: int
 
 
 class BenchOperation(NamedTuple):
-    """One line of the report."""
+    """An operation to measure: one line of the report.
+
+    Attributes:
+        name: ping, get, put, "put, context" or lookup.
+        quorum: its R or W; 0 if it has none.
+        at_once: the number of concurrent operations.
+    """
 
     name: str
-    quorum: int  # its R or W; 0 if it has none
-    at_once: int  # the number of concurrent operations
+    quorum: int
+    at_once: int
 
     @property
     def round_trips_max(self) -> float | None:
-        """The bound in round trips, or None if none is stated."""
+        """The largest number of round trips that passes; None if no bound applies."""
         return ROUND_TRIPS_MAX.get((self.name, self.quorum)) if self.at_once == 1 else None
 
 
 class Measured:
-    """The measurements of one operation."""
+    """The measurements of one operation.
+
+    Attributes:
+        operation: the operation.
+        took_s: the duration of each success, in seconds.
+        busy_s: the time spent on the measurement, in seconds.
+        errors: the number of failures, by the word of the error.
+    """
 
     def __init__(self, operation: BenchOperation) -> None:
         self.operation = operation
-        self.took_s: list[float] = []  # the duration of each success
-        self.busy_s = 0.0  # the time spent on the measurement
-        self.errors: dict[str, int] = {}  # the number of failures, by the word of the error
+        self.took_s: list[float] = []
+        self.busy_s = 0.0
+        self.errors: dict[str, int] = {}
 
     @property
     def failed(self) -> int:
-        """The number of failures."""
+        """The number of operations that failed."""
         return sum(self.errors.values())
 
     @property
@@ -88,7 +110,7 @@ class Measured:
         return len(self.took_s) / self.busy_s if self.busy_s else 0.0
 
     def percentile_ms(self, share: float) -> float | None:
-        """Return a percentile of the durations in ms, or None if no operation succeeded.
+        """Return a percentile of the durations of successes, in ms; None if no operation succeeded.
 
         Args:
             share: the fraction of operations, 0 to 1, that took at most the returned time.
@@ -105,17 +127,24 @@ def operations(plan: BenchPlan) -> list[BenchOperation]:
 
 
 class Bench:
-    """A measurement of a live ring, under keys that no other client uses.
+    """A measurement of a living ring, under keys that no other client uses.
 
     Args:
         plan: the parameters.
-        show: callback with the number of turns done, after each turn.
+        show: called after each turn with the number of turns done. Every operation is measured in several turns.
+
+    Attributes:
+        plan: the parameters.
+        measured: the measurements of each operation, in the order of the report.
+        left_behind: the keys that could not be deleted again, each with the error.
+        is_interrupted: whether `interrupt` was called.
+        names: the keys.
     """
 
     def __init__(self, plan: BenchPlan, show: Callable[[int], object]) -> None:
         self.plan = plan
         self.measured = [Measured(operation) for operation in operations(plan)]
-        self.left_behind: list[tuple[bytes, ChordError]] = []  # the keys that could not be deleted again
+        self.left_behind: list[tuple[bytes, ChordError]] = []
         self.is_interrupted = False
         prefix = PREFIX + secrets.token_hex(8)
         self.names = [f"{prefix}/{number}".encode() for number in range(plan.keys)]
@@ -125,7 +154,7 @@ class Bench:
         self._contexts: list[bytes] = []
 
     def interrupt(self) -> None:
-        """Start no further operation.
+        """End the measurement early: start no further operation.
 
         The operations under way end first, and then the stored keys are deleted. Cancelling a write here would not stop
         it: the ring may complete it later, even after the delete.
@@ -133,15 +162,19 @@ class Bench:
         self.is_interrupted = True
 
     async def run(self, nodes: Sequence[str], timeout_s: float) -> None:
-        """Measure, and delete all keys again.
+        """Store the keys, measure all operations, and delete the keys again.
+
+        The results are in the attributes.
 
         Args:
             nodes: the addresses of the entry nodes.
-            timeout_s: the timeout of each operation and of each batch, in seconds.
+            timeout_s: the time limit of each operation and of each batch of keys, in seconds.
 
         Raises:
             ChordError: no node answers, or a key cannot be stored.
             trio.TooSlowError: a batch of keys was not stored and read in time.
+
+        Concurrency: checkpoints.
         """
         async with open_client(*nodes) as client:
             try:

@@ -37,32 +37,40 @@ BATCH_BYTES_MAX = 4 << 20
 
 
 class Tally:
-    """The result of writing many keys: the counts, and the first failures by key."""
+    """Counts the results of writing many keys, and keeps the first failures.
+
+    Attributes:
+        stored, failed: the numbers of keys that were written, and that failed.
+        unknown: the number of failed keys that may be written nevertheless.
+        under_way: the number of keys in the batch that is being written.
+        is_interrupted: whether Ctrl-C ended the writing.
+        failures: the first `FAILURES_KEPT` failed keys, each with its error.
+    """
 
     def __init__(self) -> None:
         self.stored = self.failed = 0
-        self.unknown = 0  # failed keys that may be stored nevertheless
-        self.under_way = 0  # keys of the batch that is being written
+        self.unknown = 0
+        self.under_way = 0
         self.is_interrupted = False
-        self.failures: list[tuple[str | bytes, ChordError]] = []  # the first `FAILURES_KEPT`
+        self.failures: list[tuple[str | bytes, ChordError]] = []
         self._in_vain = 0
 
     @property
     def tried(self) -> int:
-        """The number of keys that were tried."""
+        """The number of keys that were written or failed."""
         return self.stored + self.failed
 
     @property
     def is_given_up(self) -> bool:
-        """Whether to stop, because the ring stores nothing.
+        """Whether to stop, because the ring takes no writes.
 
-        That is so if every key of the last batches, `IN_VAIN_MAX` keys or more, failed with a retryable or indefinite
-        error.
+        This is so if at least `IN_VAIN_MAX` keys in a row failed with a retryable or indefinite error, in whole
+        batches.
         """
         return self._in_vain >= IN_VAIN_MAX
 
     def add(self, result: BatchResult[str | bytes, Stored] | BatchResult[bytes, Stored]) -> None:
-        """Count the keys of a batch and its failures."""
+        """Count the keys and errors of one batch, which has ended."""
         errors = list(result.errors.items())
         self.under_way = 0
         self.stored += len(result.ok)
@@ -74,30 +82,34 @@ class Tally:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every key was tried, if the loop over the batches has ended."""
+        """Whether every key was tried. The value is valid once all batches have ended."""
         return not (self.is_given_up or self.is_interrupted)
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """End the block without an error at Ctrl-C, and set `is_interrupted`."""
+        """End the `with` block without an error at Ctrl-C, and set `is_interrupted`."""
         try:
             yield
         except KeyboardInterrupt:
             self.is_interrupted = True
 
     def interrupted(self, done: str) -> str:
-        """Return the message after Ctrl-C; `done` is "stored" or "merged"."""
+        """Return a sentence on an interrupted command: the number of written keys, and of keys that may be written.
+
+        `done` is the participle for a written key: "stored" or "merged".
+        """
         more = f"; {self.under_way} more may be" if self.under_way else ""
         return f"interrupted: {counted(self.stored, 'key')} {'is' if self.stored == 1 else 'are'} {done}{more}"
 
     def check(self, out: Out, entry: str, total: int | None, done: str, hint: str = "") -> None:
-        """Report the failed keys and end the command; do nothing if no key failed.
+        """Print the first failures and end the command; do nothing if no key failed.
 
         Args:
+            out: the output of the command.
             entry: the address of the entry node, for hints.
             total: the number of keys to write; None: unknown.
             done: the participle for a written key: "stored" or "merged".
-            hint: a text that comes before the hint of the error.
+            hint: a text to print before the hint of the error.
 
         Raises:
             Failure: a key failed. The exit code is that of the first failed key.
@@ -120,7 +132,7 @@ class Tally:
 
 
 def in_flight_option(help_text: str) -> Callable[[F], F]:
-    """Return the option `--in-flight`."""
+    """Return a decorator that gives a command the option `--in-flight`: the number of keys in a batch."""
     return click.option("--in-flight", type=click.IntRange(1, IN_FLIGHT_MAX), default=IN_FLIGHT, show_default=True,
                         help=help_text)
 
@@ -203,15 +215,15 @@ def scan_command(target: Target) -> int:
 
 
 def key_count(client: Client) -> int:
-    """Return the approximate number of keys in the ring, for a progress bar."""
+    """Return the number of keys in the ring as its nodes report it. It is approximate, for a progress bar."""
     return count_keys(statuses(client.members()))
 
 
 def lost_owners(client: Client) -> list[str]:
-    """Return the dead nodes from which other nodes took arcs over without the records.
+    """Return the addresses of dead nodes from which other nodes took arcs over without the records.
 
-    The nodes are given by address. If the ring keeps more than one copy of each record, the list is empty: such a ring
-    itself knows whether it has every record.
+    Only a ring with one copy of each record gives any: a ring with more copies itself knows whether it has every
+    record.
     """
     nodes = [node for node in statuses(client.members()) if node.replicas == 1]
     arcs = [arc for node in nodes for vnode in node.vnodes for arc in vnode.arcs]
@@ -219,10 +231,7 @@ def lost_owners(client: Client) -> list[str]:
 
 
 def lost_failure(lost: list[str]) -> Failure:
-    """Return the failure of a scan that lacks the records of dead nodes.
-
-    `lost` has the addresses of these nodes.
-    """
+    """Return the failure of a scan that lacks the records of the nodes at these addresses. The exit code is 6."""
     what = f"the only copy of some keys is on {', '.join(lost)}, which is down"
     return Failure(what, "Start it again, then repeat the command", QUORUM, "owner_down")
 

@@ -85,7 +85,11 @@ def _but_for_counts(verdict: CheckVerdict) -> CheckVerdict:
 
 
 def examine(client: Client) -> CheckVerdict:
-    """Take a snapshot of the ring, and return the verdict on it."""
+    """Ask all nodes for their status, and return the verdict on the ring.
+
+    Raises:
+        ChordError: no entry node answers.
+    """
     crawl, changing = _survey(client)
     nodes = statuses(crawl)
     unreachable = unreachable_nodes(crawl)
@@ -95,11 +99,11 @@ def examine(client: Client) -> CheckVerdict:
 
 
 def judge(nodes: list[Status], changing: list[str], unreachable: Iterable[str] = ()) -> CheckVerdict:
-    """Return the verdict on a ring.
+    """Return the verdict on a ring from the reports of its nodes.
 
     Args:
-        nodes: the statuses of all nodes that answered, at least one.
-        changing: the names of the nodes that gave a different answer each time.
+        nodes: the status of each node that answered, at least one.
+        changing: the names of the nodes that gave a different answer each time they were asked.
         unreachable: the addresses of the known nodes that did not answer.
     """
     circle = Circle(nodes[0].bits)

@@ -85,10 +85,10 @@ def dashboard_command(
 
 
 def require_extra() -> None:
-    """Refuse to start if the packages of the extra are missing.
+    """Check that the packages of `chord[web]` are installed.
 
     Raises:
-        Failure: exit 2: they are missing.
+        Failure: exit 2: a package is missing.
     """
     try:
         import hypercorn
@@ -101,7 +101,7 @@ def require_extra() -> None:
 
 
 def listen_on(address: str) -> socket.socket:
-    """Return a listening socket for the page.
+    """Return a listening socket for the page at HOST:PORT.
 
     Raises:
         Failure: exit 2: the address cannot be used.
@@ -117,17 +117,24 @@ def listen_on(address: str) -> socket.socket:
 
 
 def is_loopback(listener: socket.socket) -> bool:
-    """Return whether only programs of this machine reach a listening socket."""
+    """Return whether a socket listens on a loopback address, which other machines cannot reach."""
     return str(listener.getsockname()[0]).startswith(LOOPBACK)
 
 
 def url_of(host: str, listener: socket.socket) -> str:
-    """Return the address of the page."""
+    """Return the URL of the page, with the given host and the port of the socket."""
     return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/"
 
 
 def run_server(out: Out, listener: socket.socket, options: DashboardOptions, serve: Serve) -> None:
-    """Serve the page until SIGINT or SIGTERM, and print its address when it can be opened."""
+    """Serve the page until SIGINT or SIGTERM, and print its URL once requests are answered.
+
+    Args:
+        out: the output of the command.
+        listener: the listening socket.
+        options: the options of the dashboard.
+        serve: an async function that serves the page. It gets a function to call once requests are answered.
+    """
     import trio
 
     url = url_of(options.host, listener)

@@ -36,7 +36,12 @@ CONTEXT_HELP = "{what} exactly the values that a `get` saw. Its context as text,
 
 
 def quorum_option(letter: str, help_text: str) -> Callable[[F], F]:
-    """Return the option `--r` or `--w`."""
+    """Return a decorator that gives a command the option `--r` or `--w`, a number of replicas.
+
+    Args:
+        letter: "r" or "w".
+        help_text: the help of the option, without its default.
+    """
     return click.option(f"--{letter}", type=click.IntRange(1, REPLICAS_MAX), metavar=letter.upper(),
                         help=f"{help_text}  [default: a majority]")
 
@@ -245,9 +250,11 @@ def _names(client: Client, result: Found | Stored) -> dict[str, str]:
 
 
 def parse_context(text: str, hint: str) -> bytes:
-    """Return the context that an option gives, as text or as @FILE.
+    """Return the context that an option gives: as base64 text, or as @FILE, a file with that text.
 
-    `hint` is the next step that an error about the text names.
+    Args:
+        text: the text of the option.
+        hint: the next step that the error about a wrong text names.
 
     Raises:
         Failure: exit 2: the context is empty or is not base64, or the file cannot be read.
@@ -264,7 +271,7 @@ def parse_context(text: str, hint: str) -> bytes:
 
 
 def note_quarantined(out: Out, count: int) -> None:
-    """Tell the user how many values of a key are in quarantine, if any are."""
+    """Print the number of a key's values in quarantine on stderr; nothing if it is 0."""
     if count:
         values = "value of the key is" if count == 1 else "values of the key are"
         out.note(f"{count} {values} in quarantine, and hidden from readers: chord quarantine list KEY")

@@ -18,18 +18,18 @@ INTERRUPTED, TERMINATED = 130, 143
 
 
 class Terminated(BaseException):
-    """SIGTERM has arrived: the command ends in order, with a shell's exit code for it."""
+    """SIGTERM has arrived. The command cleans up, and then exits with code 143."""
 
 
 class NotAnnounced(Exception):
-    """A service cannot print its ready line; the message says why."""
+    """A node or dashboard cannot print its ready line. The message says why, in words."""
 
 
 @contextmanager
 def announcing() -> Iterator[None]:
-    """Raise `NotAnnounced` if the block cannot write.
+    """Turn an `OSError` of the `with` block, which prints the ready line, into `NotAnnounced`.
 
-    A service may raise an `OSError` for other reasons, too.
+    The caller can then tell it from any other `OSError` of a node or dashboard.
     """
     try:
         yield
@@ -39,7 +39,7 @@ def announcing() -> Iterator[None]:
 
 @contextmanager
 def orderly_end() -> Iterator[None]:
-    """Make SIGTERM raise `Terminated` in the block, so that the block can clean up.
+    """Raise `Terminated` in the `with` block when SIGTERM arrives, so that the block can clean up.
 
     It then leaves no processes and no partial files behind. Only the main thread can handle signals. In any other
     thread the block runs unchanged.
@@ -98,18 +98,18 @@ _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
 
 
 def command_path() -> str:
-    """Return the running command as its user named it, such as `chord put`."""
+    """Return the words of the running command, such as `chord put`; "chord" if none runs."""
     running = click.get_current_context(silent=True)
     return "chord" if running is None else running.command_path
 
 
 def explain(error: errors.ChordError, entry: str, command: str = "") -> Failure:
-    """Return the failure for an error: message, hint and exit code.
+    """Return an error of the ring as a `Failure`, with a hint and an exit code.
 
     Args:
-        error: the error. The errors in its `also` become further failures.
+        error: the error. The errors in its `also` become the failures in `also`.
         entry: the address of the entry node, for the hint.
-        command: the command, for the hint, such as `chord put`; "": the running command.
+        command: the command for the hint, such as `chord put`; "": the running command.
     """
     failure = _explained(error, entry, command or command_path())
     failure.also = tuple(explain(other, entry, command) for other in error.also)

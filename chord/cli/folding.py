@@ -21,24 +21,37 @@ _SPACE = re.compile(r"(?<!\d) | (?![A-Za-zµ%/]+[,;]?(?: |$))")  # not the one b
 
 
 class Block(NamedTuple):
-    """Columns that are printed side by side."""
+    """Some columns of a table, printed side by side.
 
-    columns: list[int]  # their numbers
-    headings: list[str]  # their headings, each of one or more lines
-    rows: list[list[str]]  # their cells, each of one or more lines
+    Attributes:
+        columns: the index of each column in the table.
+        headings: the heading of each column, of one or more lines.
+        rows: the cells of each row, each of one or more lines.
+    """
+
+    columns: list[int]
+    headings: list[str]
+    rows: list[list[str]]
 
 
 class Wide(NamedTuple):
-    """A table that may be wider than the terminal."""
+    """A table that may be wider than the terminal.
+
+    Attributes:
+        headings: the headings of all columns.
+        rows_at: returns the cells, with bars scaled by the given factor: 1, 0.5 or 0.
+        bars: the headings of the columns that have only bars.
+        spare: the headings of the columns that a narrow terminal does not need. The first is left out first.
+    """
 
     headings: Sequence[str]
-    rows_at: Callable[[float], Sequence[Sequence[str]]]  # the cells, with bars that are scaled by 1, 0.5 or 0
-    bars: Collection[str] = ()  # headings of columns with nothing but bars
-    spare: Sequence[str] = ()  # headings of columns that a narrow terminal does not need, the first to go first
+    rows_at: Callable[[float], Sequence[Sequence[str]]]
+    bars: Collection[str] = ()
+    spare: Sequence[str] = ()
 
 
 def fold(table: Wide, width: int) -> list[Block]:
-    """Return the blocks in which to print a table, none wider than `width`."""
+    """Return the blocks of columns in which to print a table, one below another, none wider than `width` characters."""
     narrowest = Block([], [], [])
     for narrowest in _versions(table):
         if _total(_widths(narrowest)) <= width:
@@ -126,9 +139,9 @@ def _limited(block: Block, widths: Sequence[int]) -> Block:
 
 
 def wrap(text: str, width: int) -> str:
-    """Return a text in lines of at most `width` characters.
+    """Break a text into lines of at most `width` columns of a terminal.
 
-    Lines end at spaces, but a number and its unit stay together. A longer word is split.
+    Lines end at spaces, but a number and its unit stay together. A word that is longer than a line is split.
     """
     if line_width(text) <= width:
         return text
@@ -155,7 +168,7 @@ def _keys(rows: Sequence[Sequence[str]]) -> int:
 
 
 def line_width(text: str) -> int:
-    """Return the width of the longest line of a text in a terminal."""
+    """Return the width of the longest line of a text, in columns of a terminal. A wide character takes two."""
     if text.isascii() and "\n" not in text:
         return len(text)
     from rich.cells import cell_len  # a wide character takes two columns

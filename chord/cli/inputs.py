@@ -27,10 +27,15 @@ CONFIG_BYTES_MAX: Final = 1 << 20
 
 
 def read_limited(source: BinaryIO, limit: int, what: str) -> bytes:
-    """Return all bytes of a source; the error names the source as `what`.
+    """Return all bytes of an open file.
+
+    Args:
+        source: the file.
+        limit: the largest number of bytes.
+        what: the name of the file or value, for the error.
 
     Raises:
-        Failure: exit 2: the source has more than `limit` bytes.
+        Failure: exit 2: there are more than `limit` bytes.
     """
     content = source.read(limit + 1)
     if len(content) > limit:
@@ -39,10 +44,15 @@ def read_limited(source: BinaryIO, limit: int, what: str) -> bytes:
 
 
 def lines_limited(source: BinaryIO, limit: int, name: str) -> Iterator[bytes]:
-    """Yield the lines of a source, each with its line end.
+    """Yield the lines of an open file, each with its line end.
+
+    Args:
+        source: the file.
+        limit: the largest number of bytes in a line, without its end.
+        name: the name of the file, for the error.
 
     Raises:
-        Failure: exit 2: a line has more than `limit` bytes, without its end.
+        Failure: exit 2: a line is longer.
     """
     number = 0
     while line := source.readline(limit + 2):
@@ -53,15 +63,20 @@ def lines_limited(source: BinaryIO, limit: int, name: str) -> Iterator[bytes]:
 
 
 def too_long(what: str, limit: int) -> Failure:
-    """Return the failure for an input that is longer than its limit."""
+    """Return the failure, with exit 2, for the input `what`, which has more than `limit` bytes."""
     return Failure(f"{what} is too long; at most {byte_size(limit)} are read", "Give a shorter one", USAGE, "too_long")
 
 
 def read_file(name: str, limit: int, what: str) -> bytes:
-    """Return the bytes of a file; the error for a longer one names it as `what`.
+    """Return the bytes of a file.
+
+    Args:
+        name: the path of the file.
+        limit: the largest number of bytes.
+        what: how the error about a longer file names it.
 
     Raises:
-        Failure: exit 2: the file cannot be read, or has more bytes than `limit`.
+        Failure: exit 2: the file cannot be read, or has more than `limit` bytes.
     """
     try:
         with open(name, "rb") as source:
@@ -72,7 +87,7 @@ def read_file(name: str, limit: int, what: str) -> bytes:
 
 @contextmanager
 def stdin_to_read() -> Iterator[BinaryIO]:
-    """Give stdin as bytes for the block.
+    """Yield stdin as a binary file to the `with` block.
 
     Raises:
         Failure: exit 2: the block could not read stdin. A closed stdin is an error, not an empty file.
@@ -90,6 +105,10 @@ def file_failure(
 ) -> Failure:
     """Return the failure, with exit 2, for a file that cannot be used.
 
-    `what` is the verb for the message, such as open or read, and `hint` the next step.
+    Args:
+        name: the path of the file.
+        error: the reason.
+        what: the verb of the message, such as "open" or "read".
+        hint: the next step for the user.
     """
     return Failure(f"cannot {what} {name} ({str(error.strerror).lower()})", hint, USAGE, "file")

@@ -102,7 +102,7 @@ def compare_command(
               help="Number of nodes of the rings.")
 @_common
 def vnodes_command(nodes: int, **wishes: Any) -> int:
-    """Vary the vnodes of a ring: its evenness, and the heirs of a failed node.
+    """Vary the vnodes of a ring: its evenness, and the nodes that take over from a failed one.
 
     Also draws the rings of Golubtsov's article (2024) some hundred times, and measures two ways to even out a ring
     without vnodes. One of them is measured while keys arrive and depart. The last table has the memory of schemes among
@@ -132,8 +132,8 @@ def movement_command(**wishes: Any) -> int:
 def jump_command(**wishes: Any) -> int:
     """Check the proven properties of jump consistent hash.
 
-    A key has the same bucket among m and among n buckets with probability m / n. A lookup visits H(n) buckets on
-    average. All buckets are equally likely.
+    With m < n, a key has the same bucket among m and among n buckets with probability m / n. A lookup visits H(n)
+    buckets on average. All buckets are equally likely.
     """
     _require_libraries()
     from chord.lab.experiments import of_jump

@@ -69,10 +69,10 @@ def lookup_command(
 
 
 def is_worth_counting(trace: Trace) -> bool:
-    """Return whether the trace estimates at most `COUNTED_MAX` vnodes in the ring.
+    """Return whether a lookup estimates at most `COUNTED_MAX` vnodes in the ring.
 
-    Up to that size, the command asks every node for its name, and so counts the nodes. In a larger ring it asks only
-    the nodes of the path.
+    In such a ring the command asks every node for its name, and so counts the nodes. In a larger one it asks only the
+    nodes of the path.
     """
     return trace.nodes_estimate <= COUNTED_MAX
 

@@ -79,7 +79,7 @@ def node_command(out: Out, join: tuple[str, ...], id_: int | None, file: Path | 
 
 
 def checked_flags(**flags: Any) -> dict[str, Any]:
-    """Return the options that configure a node, if their addresses are valid.
+    """Check the addresses among the options of a node, and return all options unchanged.
 
     Raises:
         Failure: exit 2: an address is not valid.

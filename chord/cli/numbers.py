@@ -9,15 +9,23 @@ import click
 
 
 class FiniteRange(click.FloatRange):
-    """A `click.FloatRange` that refuses infinity and NaN.
+    """The type of an option that takes a number within a range, but neither infinity nor NaN.
 
-    NaN is neither below nor above any bound, so a plain range accepts it.
+    NaN is neither below nor above any bound, so `click.FloatRange` accepts it.
     """
 
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number, or fail if it is out of range or not finite."""
+        """Return the value of an option as a number.
+
+        Args:
+            value: the text of the option.
+            param, ctx: the option and the command, for the error.
+
+        Raises:
+            click.BadParameter: it is no number, out of range or not finite.
+        """
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
@@ -25,6 +33,6 @@ class FiniteRange(click.FloatRange):
 
 
 class Seconds(FiniteRange):
-    """The type of an option that is a finite number of seconds, within a range."""
+    """The type of an option that takes a finite number of seconds within a range."""
 
     name = "number of seconds"

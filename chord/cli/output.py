@@ -35,69 +35,82 @@ _BAR = {"█", *_EIGHTHS[1:]}
 
 
 class Failure(Exception):
-    """The error with which a command ends."""
+    """The error with which a command ends.
 
-    keys: tuple[Json, ...] = ()  # the keys that a scan could show only in part, as JSON objects
-    also: tuple[Failure, ...] = ()  # further failures of the same command
+    Args:
+        message: what failed and why, in words.
+        hint: the next step for the user, in words.
+        exit_code: the exit code of the command.
+        code: the short name of the error in JSON.
+
+    Attributes:
+        message, hint, exit_code, code: as above.
+        keys: the keys that a scan could show only in part, as JSON objects.
+        also: further failures of the same command.
+    """
+
+    keys: tuple[Json, ...] = ()
+    also: tuple[Failure, ...] = ()
 
     def __init__(self, message: str, hint: str, exit_code: int, code: str) -> None:
         super().__init__(message)
-        self.message = message  # what failed and why
-        self.hint = hint  # the next step for the user
-        self.exit_code = exit_code  # the exit code of the command
-        self.code = code  # the word that names the error in JSON
+        self.message = message
+        self.hint = hint
+        self.exit_code = exit_code
+        self.code = code
 
 
 class Out:
     """The output of one command.
 
     Attributes:
-        as_json: print one JSON object on stdout instead of text.
-        as_table: print aligned tables instead of tab-separated text. Default: if stdout is a terminal.
+        as_json: whether to print JSON on stdout instead of text.
+        as_table: whether to print aligned tables instead of tab-separated text. Default: if stdout is a terminal.
             `CHORD_OUTPUT=table` or `tsv` overrides the default.
+        is_live: whether stderr is a terminal, on which progress may be drawn.
     """
 
     def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
         self.as_table = not as_json and is_table(sys.stdout)
-        self.is_live = sys.stderr.isatty()  # whether progress may be drawn
+        self.is_live = sys.stderr.isatty()
         self._clear = ""  # the escape sequence that erases the progress line
 
     def line(self, text: str = "") -> None:
-        """Print a line of data.
+        """Print a line of data on stdout.
 
-        In table mode control characters are escaped, so that data cannot steer the terminal.
+        If `as_table`, control characters are escaped, so that data cannot steer the terminal.
         """
         print(printable(text) if self.as_table else text, file=sys.stdout)
 
     def sentence(self, text: str) -> None:
-        """Print a text for people on stdout; in table mode, in lines as wide as the terminal."""
+        """Print a text for people on stdout. If `as_table`, it is broken into lines as wide as the terminal."""
         self.line(_in_lines(printable(text), sys.stdout) if self.as_table else text)
 
     def id(self, circle: Circle, point: int) -> str:
-        """Return an id as text: shortened in table mode, otherwise complete."""
+        """Return an id as text: shortened if `as_table`, otherwise complete."""
         return short_id(circle, point) if self.as_table else full_id(circle, point)
 
     def redraw(self) -> None:
-        """Clear the terminal and continue at its top."""
+        """Clear the terminal and move the cursor to its top."""
         print(HOME_AND_CLEAR, file=sys.stdout)
 
     def flush(self) -> None:
-        """Flush stdout."""
+        """Write out the text that stdout buffers."""
         sys.stdout.flush()
 
     def raw(self, data: bytes) -> None:
-        """Write bytes unchanged; add a line end only if stdout is a terminal."""
+        """Write bytes to stdout unchanged. A line end follows only on a terminal."""
         sys.stdout.flush()
         sys.stdout.buffer.write(data + (b"\n" if sys.stdout.isatty() else b""))
         sys.stdout.buffer.flush()
 
     def json(self, value: Any) -> None:
-        """Print one JSON object on one line."""
+        """Print a value as JSON on one line of stdout."""
         print(json_text(value, sys.stdout), file=sys.stdout, flush=True)
 
     def note(self, text: str) -> None:
-        """Print a message that is not data, on stderr; on a terminal, in lines as wide as it."""
+        """Print a message that is not data on stderr. On a terminal, it is broken into lines as wide as that."""
         shown = printable(text)
         print(self._clear + (_in_lines(shown, sys.stderr) if self.is_live else shown), file=sys.stderr, flush=True)
 
@@ -105,16 +118,17 @@ class Out:
         self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, plain: Sequence[str] = (),
         spare: Sequence[str] = (), is_aside: bool = False,
     ) -> None:
-        """Print rows under headings, aligned in table mode and otherwise with tabs.
+        """Print rows under headings: aligned if `as_table`, otherwise separated by tabs.
 
         An aligned table that is wider than the terminal is folded.
 
         Args:
-            columns: the headings. As in a format string, > before a heading aligns the column to the right.
-            rows: shape (rows, columns).
-            plain: headings of columns, such as bars, that only aligned tables have.
-            spare: headings of columns that an aligned table may leave out to fit the terminal, the first to go first.
-            is_aside: print on stderr, because stdout holds other data.
+            columns: the headings. A heading that begins with > aligns its column to the right.
+            rows: the cells of each row, one for each heading.
+            plain: the headings of columns, such as bars, that only an aligned table has.
+            spare: the headings of columns that an aligned table may leave out to fit the terminal. The first is left
+                out first.
+            is_aside: print on stderr, because stdout has other data.
         """
         file = sys.stderr if is_aside else sys.stdout
         heads = [column.removeprefix(">") for column in columns]
@@ -138,15 +152,16 @@ class Out:
     def progress(
         self, what: str, total: int | None = None, *, lines_every_s: float = math.inf
     ) -> Iterator[Callable[..., None]]:
-        """Show on stderr how far long work is; yield the function that updates it.
+        """Show the progress of long work on stderr; yield the function that updates it to the `with` block.
 
-        The function takes the amount done so far and, if wanted, the name of the current step.
+        The function takes the amount of work done so far and, optionally, the name of the current step.
 
         Args:
             what: the name of the work or of its units.
             total: the amount of work; None: unknown. If it is known, an update that names a step also shows an estimate
                 of the time left.
-            lines_every_s: without a terminal, print a progress line once in this many seconds; default: never.
+            lines_every_s: without a terminal, print a line of progress at most once in this many seconds; default:
+                never.
         """
         began = time.monotonic()
         last = [0.0 if self.is_live else began]
@@ -176,7 +191,7 @@ class Out:
             self._clear = ""
 
     def failure(self, failure: Failure) -> None:
-        """Print an error: what failed, why, and the next step."""
+        """Print an error on stderr: what failed, why, and the next step. If `as_json`, it is a JSON object."""
         if self.as_json:
             print(json_text({"error": _failure_json(failure)}, sys.stderr), file=sys.stderr)
             return
@@ -191,12 +206,12 @@ def _failure_json(failure: Failure) -> Json:
 
 
 def bar(share: float) -> str:
-    """Return a fraction, 0 to 1, as a bar of block characters."""
+    """Return a share, 0 to 1, as a bar of block characters, for a table."""
     return _bar_of(round(max(0.0, min(1.0, share)) * BAR_WIDTH * 8))
 
 
 def scaled(text: str, scale: float) -> str:
-    """Return a bar, scaled by a factor of at most 1; any other text is unchanged."""
+    """Shorten a bar by a factor from 0 to 1. Any other text is returned unchanged."""
     if scale == 1 or not text or not set(text) <= _BAR:
         return text
     return _bar_of(round(scale * (8 * text.count("█") + _EIGHTHS.find(text[-1], 1))))
@@ -207,17 +222,17 @@ def _bar_of(eighths: int) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a fraction of 1 as a percentage."""
+    """Return a share, 0 to 1, as a percentage, such as 12.5 %."""
     return f"{100 * share:.1f} %"
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun: 1 key, 2 keys."""
+    """Return a number with its noun, such as 1 key or 2 keys; `plural` is an irregular plural of the noun."""
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def byte_size(count: float) -> str:
-    """Return a number of bytes for people: 812 B, 3.4 KiB, 1.2 GiB."""
+    """Return a number of bytes as text for people: 812 B, 3.4 KiB, 1.2 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
@@ -226,7 +241,7 @@ def byte_size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a number of seconds for people: 12 s, 3 min 20 s, 2 h 5 min."""
+    """Return a number of seconds as text for people: 12 s, 3 min 20 s, 2 h 5 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -236,14 +251,19 @@ def duration(seconds: float) -> str:
 
 
 def clock(at_ms: int) -> str:
-    """Return a time in Unix ms as the local time of day."""
+    """Return a time in Unix ms as the local time of day, HH:MM:SS."""
     return time.strftime("%H:%M:%S", time.localtime(at_ms / 1000))
 
 
 def time_left(elapsed_s: float, done: int, total: int | None) -> str:
-    """Return an estimate of the time left, or "" if none is possible.
+    """Return a text that estimates the time left, such as "about 12 s left"; "" if no estimate is possible.
 
     The estimate assumes the average speed so far.
+
+    Args:
+        elapsed_s: the time since the work began, in seconds.
+        done: the amount of work done.
+        total: the amount of all work; None: unknown.
     """
     return f"about {duration(elapsed_s * (total - done) / done)} left" if total and 0 < done < total else ""
 
@@ -268,9 +288,9 @@ def _print_block(block: Block, columns: Sequence[str], file: TextIO) -> None:
 
 
 def width_of(stream: TextIO) -> int:
-    """Return the width of a stream's terminal in characters.
+    """Return the width of a stream's terminal, in columns.
 
-    `COLUMNS` overrides it. Without a terminal it is `TABLE_COLUMNS`.
+    The variable `COLUMNS` overrides it. Without a terminal it is `TABLE_COLUMNS`.
     """
     with suppress(ValueError):
         if (columns := int(os.environ.get("COLUMNS", ""))) > 0:
@@ -299,9 +319,9 @@ def _in_lines(text: str, stream: TextIO) -> str:
 
 
 def is_table(stream: TextIO) -> bool:
-    """Return whether a stream gets aligned tables.
+    """Return whether tables on a stream are aligned.
 
-    `CHORD_OUTPUT` decides. If it is unset, only a terminal gets them.
+    The variable `CHORD_OUTPUT` decides: "table" or "tsv". If it is unset, only a terminal gets aligned tables.
     """
     wish = os.environ.get("CHORD_OUTPUT", "")
     return wish == "table" or (wish != "tsv" and stream.isatty())
@@ -318,18 +338,18 @@ def printable(text: str) -> str:
 
 
 def short_id(circle: Circle, point: int) -> str:
-    """Return an id as `full_id`, or as 8f3a…c21d if that has over ten characters."""
+    """Return an id as text, shortened to its first and last four digits (8f3a…c21d) if it has over ten."""
     text = full_id(circle, point)
     return f"{text[:4]}…{text[-4:]}" if len(text) > 10 else text
 
 
 def full_id(circle: Circle, point: int) -> str:
-    """Return a complete id: decimal on circles of up to 16 bits, or hexadecimal."""
+    """Return a complete id as text: decimal if the circle has up to 16 bits, otherwise hexadecimal."""
     return str(int(point)) if circle.bits <= DECIMAL_BITS_MAX else circle.hex(point)
 
 
 def json_text(value: Any, stream: TextIO) -> str:
-    """Return JSON that is readable and safe to print.
+    """Return a value as JSON text that is safe to print on a stream.
 
     Characters that are unprintable, or that the stream cannot write, are escaped. The JSON value stays the same.
     """

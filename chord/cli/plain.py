@@ -22,17 +22,14 @@ _WORDS: Final = {"…": "...", "→": "->", "½": "1/2", "—": "-"}
 
 
 def adapt_streams() -> None:
-    """Let stdout and stderr replace the characters that their encodings lack.
-
-    No command then ends in a `UnicodeEncodeError`.
-    """
+    """Make stdout and stderr replace characters that their encodings lack, in place of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if not is_unicode(stream) and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors=ERRORS)
 
 
 def is_unicode(stream: TextIO) -> bool:
-    """Return whether a stream can write every character."""
+    """Return whether the encoding of a stream has every character."""
     try:
         return codecs.lookup(stream.encoding or "ascii").name.startswith("utf")
     except LookupError:
@@ -40,14 +37,17 @@ def is_unicode(stream: TextIO) -> bool:
 
 
 def cell(text: str, stream: TextIO) -> str:
-    """Return a table cell as a stream can write it, with the same width if possible."""
+    """Return a table cell with replacements of one character for characters that a stream cannot write.
+
+    A character without a replacement stays as it is.
+    """
     if text.isascii() or is_unicode(stream):
         return text
     return "".join(_CELLS.get(c, c) if not _has(c, stream) else c for c in text)
 
 
 def as_written(text: str, stream: TextIO) -> str:
-    """Return a text as a stream writes it, with replacements for the characters that the stream lacks."""
+    """Return a text with replacements, of any length, for the characters that a stream cannot write."""
     if text.isascii() or is_unicode(stream):
         return text
     encoding = stream.encoding or "ascii"
@@ -55,7 +55,7 @@ def as_written(text: str, stream: TextIO) -> str:
 
 
 def can_write(text: str, stream: TextIO) -> bool:
-    """Return whether a stream can write a text unchanged."""
+    """Return whether the encoding of a stream has all characters of a text."""
     return text.isascii() or is_unicode(stream) or all(_has(c, stream) for c in text)
 
 

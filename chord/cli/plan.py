@@ -23,12 +23,16 @@ COLUMNS = ("node", ">owns", ">will own", ">keys", ">will keep", ">bytes", ">will
 
 
 class PlanPoints:
-    """The points of a ring with the addresses of their nodes, and the replica sets.
+    """The vnodes of a ring, with the nodes that hold them and the replica sets that follow.
 
     Args:
         circle: the circle of the ring.
-        nodes: the address of the node at each point of the ring; at least one.
+        nodes: the address of the node at each point of a vnode; at least one.
         replicas: the N of the ring.
+
+    Attributes:
+        nodes: as above.
+        order: the points of the vnodes, ascending.
     """
 
     def __init__(self, circle: Circle, nodes: Mapping[int, str], replicas: int) -> None:
@@ -38,13 +42,13 @@ class PlanPoints:
         self._wanted = min(replicas, len(set(nodes.values())))
 
     def owner(self, point: int) -> int:
-        """Return the first point of the ring at or after a point."""
+        """Return the vnode that owns a point, as a point: the first vnode at or behind it, clockwise."""
         return self.order[bisect_left(self.order, point) % len(self.order)]
 
     def keepers(self, point: int) -> tuple[str, ...]:
-        """Return the replica set of a point: the first N distinct nodes clockwise.
+        """Return the addresses of a point's replica set: the first N distinct nodes clockwise, the owner first.
 
-        The owner comes first. A ring of fewer nodes gives all of them.
+        A ring of fewer than N nodes gives all of them.
         """
         found: dict[str, None] = {}
         i = bisect_left(self.order, point)
@@ -54,7 +58,7 @@ class PlanPoints:
         return tuple(found)
 
     def arc_share(self, owner: int) -> float:
-        """Return the share of the circle in the arc that ends at the point `owner`."""
+        """Return the length of the arc of the vnode at the point `owner`, as a share of the circle, 0 to 1."""
         before = self.order[bisect_left(self.order, owner) - 1]
         return self._circle.fraction(self._circle.length(before, owner))
 
@@ -62,15 +66,15 @@ class PlanPoints:
 def changes(
     circle: Circle, nodes: Sequence[Status], after: Mapping[int, str], replicas: int
 ) -> list[PlannedChange]:
-    """Return the change of each node if the ring gets other points.
+    """Return how the load of each node changes if the ring gets other vnodes.
 
-    The nodes of the old ring come first, then new ones. The circle is cut at every point of the old and the new ring.
-    Each stretch gets its share of the keys that its owner counts now.
+    The nodes of the present ring come first, then the new ones. The keys of an arc are taken to be spread evenly over
+    it.
 
     Args:
         circle: the circle of the ring.
-        nodes: the nodes of the ring now.
-        after: the address of the node at each point of the new ring.
+        nodes: the status of each node of the present ring.
+        after: the address of the node at each point of a vnode in the new ring.
         replicas: the N of the ring.
     """
     old = PlanPoints(circle, {vnode.contact.id: node.address for node in nodes for vnode in node.vnodes}, replicas)

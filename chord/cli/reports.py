@@ -29,7 +29,7 @@ jobs_option = click.option("--jobs", type=click.IntRange(min=1), metavar="J",
 
 
 def require_folder(path: Path) -> None:
-    """Make sure that a folder exists and is writable; create it if necessary.
+    """Create a folder if it does not exist, and check that it can be written.
 
     Raises:
         Failure: exit 2: it cannot be created or written.
@@ -43,7 +43,7 @@ def require_folder(path: Path) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> Failure:
-    """Return the failure, with exit 2, for a file or a folder that cannot be written."""
+    """Return the failure, with exit 2, for a file or folder that cannot be written; `error` is the reason."""
     return file_failure(str(path), error, "write", "Name a place that can be written")
 
 
@@ -61,10 +61,10 @@ def run_experiments(
     Args:
         out: the output of the command.
         experiments: the experiments, in the order of the output.
-        scale: how much to measure.
-        seed: the source of all random draws.
+        scale: the size of the measurements: quick, standard or full.
+        seed: the seed of all random draws.
         out_dir: the folder of the files; created if necessary.
-        jobs: the number of processes; None: one per core.
+        jobs: the number of processes that measure in parallel; None: one per core.
         write_page: writes one page on all reports, and returns its path; None: write no such page.
 
     Returns:
@@ -103,7 +103,7 @@ def run_experiments(
 
 
 def print_report(out: Out, report: ExperimentReport) -> None:
-    """Print an experiment's tables, measured beside published figures."""
+    """Print the tables and notes of an experiment: measured figures beside published ones."""
     for table in report.tables:
         has_bar = table.passed is not None
         first, *others = table.headings

@@ -23,7 +23,7 @@ SUCCESSORS_SHOWN = 4
 
 
 def failures_taken(nodes: int) -> str:
-    """Return in words how many failures a small ring of this many nodes tolerates."""
+    """Return in words how many node failures a ring of up to r + 1 nodes tolerates."""
     return "it tolerates no failure" if nodes == 1 else "it tolerates one failure at a time"
 
 
@@ -215,7 +215,7 @@ def _membership(nodes: list[Status]) -> str:
 
 
 def clock_warnings(nodes: list[Status]) -> list[str]:
-    """Return the warnings about clocks that differ by more than `SKEW_REPORTED_MS`.
+    """Return warnings, in words, if the wall clocks of nodes differ by more than `SKEW_REPORTED_MS`; otherwise none.
 
     They name the clocks that are wrong, and the nodes that refuse puts with a time to live.
     """

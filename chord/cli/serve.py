@@ -53,13 +53,13 @@ LOOK_S = 0.5
 
 
 def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd: int | None = None) -> int:
-    """Run a node until it has stopped or left; return the exit code.
+    """Run a node until it has stopped or left, and return the exit code.
 
     Args:
         config: the configuration of the node.
-        on_ready: called once, when every vnode is a member and the node serves all requests. It gets the node and, as a
-            value of `HOW`, how the node became a member.
-        life_fd: the read end of a pipe; the node stops when the other end is closed. With a pipe, the node does not
+        on_ready: called once, when every vnode is a member and the node serves all requests. It gets the node and a
+            text such as "joined the ring".
+        life_fd: a file descriptor, the read end of a pipe. The node stops when the other end is closed, and does not
             handle SIGINT. None: there is no pipe.
 
     Returns:

@@ -32,11 +32,12 @@ _NUMBERS = ("vnodes", "id", "bits", "successors", "replicas")
 
 
 def node_config(flags: Mapping[str, Any], file: Path | None, environ: Mapping[str, str] = os.environ) -> NodeConfig:
-    """Return a node's configuration.
+    """Return a node's configuration from options, variables and a file, in this order of precedence.
 
     Args:
-        flags: values by the names in `KEYS`. None, or an empty join, means that the flag was not given.
-        file: a TOML file with the fields of `NodeConfig`. None: `./chord.toml`, if it exists.
+        flags: the values of options by the names in `KEYS`. None, or an empty join, means that the option was not
+            given.
+        file: a TOML file with the fields of `NodeConfig`; None: `./chord.toml`, if it exists.
         environ: the environment variables.
 
     Raises:
@@ -57,7 +58,7 @@ def node_config(flags: Mapping[str, Any], file: Path | None, environ: Mapping[st
 def settings_of(
     flags: Mapping[str, Any], file: Path | None, environ: Mapping[str, str] = os.environ
 ) -> list[ConfigSetting]:
-    """Return every value of a node's configuration with its origin.
+    """Return every value of a node's configuration with its origin, such as an option or a file.
 
     The arguments and the failures are those of `node_config`.
     """
@@ -99,14 +100,15 @@ def _what_is_wrong(values: Mapping[str, Any]) -> str | None:
 
 
 def from_flags(flags: Mapping[str, Any], beneath: Mapping[str, Any] | None = None) -> NodeConfig:
-    """Return the configuration that flags describe.
+    """Return a node's configuration from options and from values beneath them, without variables or a file.
 
     Args:
-        flags: as for `node_config`.
-        beneath: values as a TOML file has them. A flag overrides them.
+        flags: the values of options by the names in `KEYS`. None, or an empty join, means that the option was not
+            given.
+        beneath: values in the structure of a TOML file, which options override; None: none.
 
     Raises:
-        Failure: exit 2, as for `node_config`.
+        Failure: exit 2: an unknown key, an invalid value, or values that contradict each other.
     """
     values = dict(beneath or {})
     for key, value in flags.items():

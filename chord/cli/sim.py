@@ -105,8 +105,9 @@ def run_command(out: Out, seeds: str, shares: bool, counts: bool, jobs: int | No
     Exit code 8 if a check failed, 1 if a bug raised an error, 5 if a ring did not converge in time. The last line is
     then the command that replays the first failure.
 
-    200 seeds or more must also have taken every path. This is not checked if an option such as --nodes or --faults
-    overrides draws of the seeds. --shares is checked in any case.
+    200 seeds or more must also have taken every path: each transition, action and situation that --counts lists. This
+    is not checked if an option such as --nodes or --faults overrides draws of the seeds. --shares is checked in any
+    case.
     """
     from chord.sim.swarm import SEEDS_FOR_ALL, Broken, run_many
 

@@ -30,9 +30,12 @@ Replay = Callable[[int], str]
 
 
 class Late(Generic[T]):
-    """A writer that keeps its first error until `fail` is called.
+    """A writer that keeps its first `OSError` until `fail` is called.
 
     The simulator would take an error in the middle of a run for a bug of its own.
+
+    Args:
+        write: writes one item.
     """
 
     def __init__(self, write: Callable[[T], object]) -> None:
@@ -40,7 +43,7 @@ class Late(Generic[T]):
         self._error: OSError | None = None
 
     def __call__(self, what: T) -> None:
-        """Write, unless an earlier write has failed."""
+        """Write an item. After a write has failed, nothing is written."""
         if self._error is None:
             try:
                 self._write(what)
@@ -48,14 +51,18 @@ class Late(Generic[T]):
                 self._error = error
 
     def fail(self) -> None:
-        """Raise the error of the write that failed, if one did."""
+        """Raise the kept error, if a write failed.
+
+        Raises:
+            OSError: the error of that write.
+        """
         if self._error is not None:
             raise self._error
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[Late[bytes]]:
-    """Open a file for the block, and create its folder. The block gets the writer.
+    """Open a file for the `with` block, create its folder if necessary, and yield a writer of bytes.
 
     Raises:
         Failure: exit 2: the file cannot be opened, or a write failed. A failed write is reported at the end of the
@@ -75,7 +82,7 @@ def writing(path: Path) -> Iterator[Late[bytes]]:
 
 
 def drawn(plan: Plan) -> str:
-    """Return the draws of a seed in words."""
+    """Return what a seed drew for its run in words: nodes, constants of the ring, delays, clients and faults."""
     faults = ", ".join(plan.faults) or "no faults"
     theme = "" if plan.theme == "mixed" else f"{plan.theme}: "
     least, most = plan.delay_s
@@ -88,17 +95,16 @@ def drawn(plan: Plan) -> str:
 def print_outcome(
     out: Out, outcome: SwarmOutcome, never_taken: list[str], replay: Replay, *, has_counts: bool = False
 ) -> None:
-    """Print the result of many seeds.
+    """Print the result of many seeds: a summary, how often each situation arose, and the failures.
 
-    This is a summary, the number of occurrences of each situation, the failures, and the command that replays the first
-    failure.
+    The last line is the command that replays the first failure.
 
     Args:
         out: the output of the command.
         outcome: the results.
-        never_taken: the paths that no seed took, and the kinds of writes that were too rare.
+        never_taken: the names of the paths that no seed took, and of the kinds of writes that were too rare.
         replay: returns the command that runs a seed again.
-        has_counts: also print the drawn faults, and how often each path was taken.
+        has_counts: also print how many seeds drew each fault, and how often each path was taken.
     """
     from chord.sim.plan import FAULTS
 
@@ -163,7 +169,10 @@ def _totals(outcome: SwarmOutcome) -> dict[str, int]:
 def outcome_json(outcome: SwarmOutcome, never_taken: list[str], replay: Replay) -> Json:
     """Return the result of many seeds as JSON.
 
-    The arguments are those of `print_outcome`.
+    Args:
+        outcome: the results.
+        never_taken: the names of the paths that no seed took, and of the kinds of writes that were too rare.
+        replay: returns the command that runs a seed again.
     """
     return seeds_json(
         outcome.seeds, outcome.drawn, outcome.counts, never_taken, _totals(outcome), outcome.shares(),
@@ -173,7 +182,7 @@ def outcome_json(outcome: SwarmOutcome, never_taken: list[str], replay: Replay) 
 
 
 def summary_of_one(report: RunReport) -> str:
-    """Return the result of one seed in words."""
+    """Return the result of one seed in words, of two lines. The second has the digest of the run."""
     return (
         f"{report.steps:,} protocol steps, {report.membership:,} times a node joined or left, "
         f"{report.checks:,} checks of all invariants, {report.virtual_s:.1f} virtual seconds\n"

@@ -68,14 +68,23 @@ _RULES = (
 
 
 class SvgNode(NamedTuple):
-    """A vnode in a drawing."""
+    """A vnode in a drawing.
 
-    point: int  # its point on the circle
-    name: str  # the name of its node
-    more: str  # the lighter text behind the name
-    kind: str  # its style class: vnode, hopnode, owner, dead, suspect, joining or paused
-    hue: int  # the number of its node's colour
-    is_copy: bool = False  # whether it is a replica of the key
+    Attributes:
+        point: its point on the circle.
+        name: the name of its node.
+        more: a lighter text behind the name, such as its share of the circle.
+        kind: its style class: vnode, hopnode, owner, dead, suspect, joining or paused.
+        hue: the number of its node's colour.
+        is_copy: whether it is in the replica set of the key.
+    """
+
+    point: int
+    name: str
+    more: str
+    kind: str
+    hue: int
+    is_copy: bool = False
 
 
 class _SvgText(NamedTuple):
@@ -88,11 +97,11 @@ class _SvgText(NamedTuple):
 
 
 def draw_ring(circle: Circle, nodes: Sequence[Status], unreachable: Iterable[Contact]) -> str:
-    """Return a drawing of the ring: every vnode with its arc, clockwise from 0 at the top.
+    """Return a drawing of the ring as SVG text: every vnode with its arc, clockwise from point 0 at the top.
 
     Args:
         circle: the circle of the ring.
-        nodes: the nodes that answered.
+        nodes: the status of each node that answered.
         unreachable: the vnodes of nodes that did not answer.
     """
     found = _nodes(circle, nodes, unreachable)
@@ -102,12 +111,14 @@ def draw_ring(circle: Circle, nodes: Sequence[Status], unreachable: Iterable[Con
 
 
 def draw_lookup(circle: Circle, trace: Trace, nodes: Sequence[Status], what: str) -> str:
-    """Return a drawing of a lookup: the ring, the remaining distances, and the path over all hops to the owner.
+    """Return a drawing of a lookup as SVG text: the ring, and the path over all hops to the owner.
+
+    It also shows how far each hop still was from the key.
 
     Args:
         circle: the circle of the ring.
         trace: the lookup.
-        nodes: the nodes that answered. Hops and the owner are drawn even if their nodes are missing here.
+        nodes: the status of each node that answered. Hops and the owner are drawn even if their nodes are not here.
         what: the key or the point in words, for its label.
     """
     names = names_of(nodes)
@@ -138,7 +149,7 @@ def draw_lookup(circle: Circle, trace: Trace, nodes: Sequence[Status], what: str
 
 
 def save(text: str, path: Path) -> None:
-    """Write a drawing to a file.
+    """Write the text of a drawing to a file.
 
     Raises:
         Failure: exit 2: the file cannot be written.

@@ -18,7 +18,11 @@ TOP: Final = 48.0  # of the highest label; the title is above
 
 
 class SvgBox(NamedTuple):
-    """A rectangle, in pixels."""
+    """A rectangle in a drawing.
+
+    Attributes:
+        left, top, right, bottom: its sides, in pixels from the left and from the top.
+    """
 
     left: float
     top: float
@@ -32,34 +36,45 @@ class SvgBox(NamedTuple):
 
 
 class SvgLabel(NamedTuple):
-    """The place of a label outside the ring."""
+    """The place of a text beside the ring.
 
-    x: float  # the end of the text that is next to the ring
-    y: float  # the middle of the line
-    is_left: bool  # whether the text ends at x, not begins there
+    Attributes:
+        x: the end of the text that is next to the ring, in pixels from the left.
+        y: the middle of the line, in pixels from the top.
+        is_left: whether the text is left of the ring, so that it ends at x. Otherwise it begins there.
+    """
+
+    x: float
+    y: float
+    is_left: bool
 
     def box(self, width: float) -> SvgBox:
-        """Return the rectangle of a text of this width."""
+        """Return the rectangle that a text of this width, in pixels, covers."""
         left = self.x - width if self.is_left else self.x
         return SvgBox(left, self.y - LINE / 2, left + width, self.y + LINE / 2)
 
     @property
     def room(self) -> float:
-        """The width between the label's inner end and the border of the drawing."""
+        """The largest width of the text, in pixels, up to the border of the drawing."""
         return (self.x if self.is_left else WIDTH - self.x) - MARGIN / 2
 
 
 def at(fraction: float, radius: float) -> tuple[float, float]:
-    """Return the place of a point, given as a fraction of the circle, at a distance from the centre."""
+    """Return the place (x, y) of a point in the drawing, in pixels.
+
+    Args:
+        fraction: the point, as a fraction of the circle, 0 to 1, clockwise from the top.
+        radius: its distance from the centre, in pixels.
+    """
     angle = 2 * math.pi * fraction
     return CENTRE[0] + radius * math.sin(angle), CENTRE[1] - radius * math.cos(angle)
 
 
 def around(fractions: Sequence[float], radius: float) -> list[SvgLabel]:
-    """Return the places of labels of points, in the order of the points.
+    """Return a place beside the ring for the label of each point, in the same order. No label covers another one.
 
     Args:
-        fractions: the points, as fractions of the circle.
+        fractions: the points, as fractions of the circle, 0 to 1.
         radius: the smallest distance of a label from the centre, in pixels.
     """
     found: dict[int, SvgLabel] = {}
@@ -74,9 +89,12 @@ def around(fractions: Sequence[float], radius: float) -> list[SvgLabel]:
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Move ascending numbers apart until neighbours differ by `gap`; move them as little as possible.
+    """Move numbers apart, as little as possible, until neighbours differ by at least `gap`, and return them.
 
-    All results are between `low` and `high`. If there is too little room, the gap is smaller.
+    Args:
+        wanted: the numbers, ascending.
+        gap: the smallest difference. If there is too little room, it is smaller.
+        low, high: the bounds of all results.
     """
     if len(wanted) > 1:
         gap = min(gap, (high - low) / (len(wanted) - 1))
@@ -92,9 +110,14 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
 
 
 def free_place(places: Iterable[tuple[float, float]], width: float, taken: Sequence[SvgBox]) -> SvgBox:
-    """Return a rectangle around the first place where it covers none of `taken`.
+    """Return a rectangle for a text at the first of `places` where it covers none of `taken`.
 
-    If each of them covers one, the rectangle is above or below the centre.
+    If no place is free, the rectangle is above or below the centre of the drawing.
+
+    Args:
+        places: points for the middle of the text, the best first, in pixels.
+        width: the width of the text, in pixels.
+        taken: the rectangles of other texts.
     """
     size = (width / 2, LINE / 2 + 1)
     further = ((CENTRE[0], CENTRE[1] + sign * step * LINE) for step in range(HEIGHT) for sign in (1, -1))

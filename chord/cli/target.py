@@ -26,18 +26,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Target(NamedTuple):
-    """The ring that a command talks to, and the output of the command."""
+    """The ring that a command talks to, and the output of the command.
 
-    nodes: tuple[str, ...]  # the addresses of the entry nodes; at least one
-    timeout_s: float  # the timeout of each operation, in seconds
-    out: Out  # the output
+    Attributes:
+        nodes: the addresses of the entry nodes; at least one.
+        timeout_s: the time limit of each operation, in seconds.
+        out: the output.
+    """
+
+    nodes: tuple[str, ...]
+    timeout_s: float
+    out: Out
 
     @contextmanager
     def connect(self) -> Iterator[Client]:
-        """Connect to the ring for the length of a `with` block.
+        """Connect to the ring, and yield the client to the `with` block.
 
         Raises:
-            Failure: the block raised a `ChordError`. The hint names the entry node.
+            Failure: no entry node answers, or the block raised a `ChordError`. The hint names the first entry node.
         """
         try:
             with connect(*self.nodes, timeout_s=self.timeout_s) as client:
@@ -47,9 +53,10 @@ class Target(NamedTuple):
 
 
 def ring_options(default_timeout_s: float = 5.0) -> Callable[[F], F]:
-    """Return a decorator that gives a command --node, --timeout and --json.
+    """Return a decorator that gives a command the options --node, --timeout and --json.
 
-    The command gets them as its first argument, a `Target`. `default_timeout_s` is the default of --timeout.
+    The command gets them as its first argument, a `Target`. `default_timeout_s` is the default of --timeout, in
+    seconds.
     """
 
     def decorate(function: F) -> F:
@@ -71,7 +78,7 @@ def ring_options(default_timeout_s: float = 5.0) -> Callable[[F], F]:
 
 
 def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Return a decorator that gives a command several options, in this order."""
+    """Return a decorator that gives a command several options, shown in this order."""
 
     def decorate(command: F) -> F:
         for option in reversed(options):
@@ -82,7 +89,7 @@ def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 def json_option(function: F) -> F:
-    """Give a command that needs no ring the option `--json`.
+    """Give a command that needs no ring the option --json.
 
     The command gets an `Out` as its first argument.
     """
@@ -96,12 +103,14 @@ def json_option(function: F) -> F:
 
 
 def check_address(text: str, *, may_choose_port: bool = False) -> str:
-    """Return an address unchanged if it is valid.
+    """Return an address unchanged if it is HOST:PORT.
 
-    Port 0, which stands for any free port, is valid only if `may_choose_port`.
+    Args:
+        text: the address.
+        may_choose_port: whether port 0, which stands for any free port, is valid.
 
     Raises:
-        Failure: exit 2: it is not a valid address.
+        Failure: exit 2: the address is not valid.
     """
     try:
         port = split_address(text)[1]
@@ -128,36 +137,42 @@ def is_address(text: str) -> bool:
 
 
 class Chosen(NamedTuple):
-    """The node that a word names, and the vnode if the word is an id."""
+    """The node that a word of the user names.
+
+    Attributes:
+        node: the status of the node.
+        vnode: the vnode, if the word is an id; otherwise None.
+    """
 
     node: Status
     vnode: VnodeInfo | None
 
 
 def statuses(crawl: BatchResult[str, Status]) -> list[Status]:
-    """Return the nodes that answered a crawl, sorted by name (n2 before n10)."""
+    """Return the nodes that answered `Client.members`, sorted by name (n2 before n10)."""
     return sorted(crawl.ok.values(), key=lambda node: natural(node.name))
 
 
 def unreachable_nodes(crawl: BatchResult[str, Status]) -> dict[str, ChordError]:
-    """Return the error for each known node that did not answer a crawl, by address.
+    """Return the known nodes that did not answer `Client.members`: the error of each, by address.
 
-    A node that has left the ring is not expected to answer.
+    A node that has left the ring is not among them.
     """
     waited_for = {contact.address for node in crawl.ok.values() for contact in node.known} - who_left(crawl.ok.values())
     return {at: outcome for at in waited_for if isinstance(outcome := crawl.get(at), NO_REPLY)}
 
 
 def who_left(nodes: Iterable[Status]) -> set[str]:
-    """Return the addresses of nodes that have left the ring.
-
-    At least one of `nodes` has received the goodbye of each.
-    """
+    """Return the addresses of the nodes that have left the ring, as far as the given nodes know."""
     return {peer.address for node in nodes for peer in node.peers if peer.state == "left"}
 
 
 def parse_id(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
-    """Return the point that an option gives as N or 0xHEX; None if it is not given.
+    """Return the point that the text of an option gives, in decimal or as 0xHEX; None if the option is not given.
+
+    Args:
+        ctx, param: the command and the option, for the error.
+        text: the text; None if the option is not given.
 
     Raises:
         click.BadParameter: the text is not such a number.
@@ -169,16 +184,20 @@ def parse_id(ctx: click.Context, param: click.Parameter, text: str | None) -> in
 
 
 def natural(text: str) -> list[tuple[str, int]]:
-    """Return a sort key that puts n2 before n10."""
+    """Return a key to sort names by, which puts n2 before n10."""
     words = re.split("([0-9]+)", text)  # words and numbers alternate; a word is first
     return [(word, int(number)) for word, number in zip(words[::2], [*words[1::2], "-1"], strict=True)]
 
 
 def choose(word: str, nodes: Iterable[Status]) -> Chosen:
-    """Return the node that a word names: a name, HOST:PORT, 0xHEX or a decimal id.
+    """Return the node that a word names: by its name, its address, or an id of its vnodes.
 
-    These are tried in this order. After them, the word may be an id as tables shorten it, 8f3a…c21d or only its
-    beginning, if exactly one id fits.
+    These are tried in this order. An id is decimal or 0xHEX. It may also be shortened as tables show it, 8f3a…c21d or
+    only its beginning, if exactly one id fits.
+
+    Args:
+        word: the word.
+        nodes: the status of each node to choose from.
 
     Raises:
         Failure: exit 2: the word names no node, or more than one.
@@ -209,9 +228,12 @@ def choose(word: str, nodes: Iterable[Status]) -> Chosen:
 
 
 def is_meant(word: str, bits: int, point: int) -> bool:
-    """Return whether a word denotes a point: as a number, or shortened as in tables.
+    """Return whether a word denotes a point: as a number, or shortened as tables show it.
 
-    `bits` is the width of an id. A shortened id has at least `PREFIX_MIN` digits at its beginning.
+    Args:
+        word: the word. A shortened id has at least `PREFIX_MIN` digits at its beginning.
+        bits: the width of the circle, `--bits`.
+        point: the point.
     """
     if to_number(word) == point:
         return True
@@ -223,12 +245,13 @@ def is_meant(word: str, bits: int, point: int) -> bool:
 
 
 def find_node(client: Client, word: str) -> Chosen:
-    """Return the node of the ring that a word names.
+    """Return the node of the ring that a word names, as `choose` does.
 
-    If the word is an address, only that node is asked, and its vnode is None.
+    If the word is an address, only that node is asked, and the result has no vnode.
 
     Raises:
-        Failure: exit 4: a node that the word names by its address does not answer. Exit 2: as for `choose`.
+        Failure: exit 4: the word is an address, and no node answers there. Exit 2: the word names no node, or more than
+            one.
         ChordError: the entry node does not answer, or the named node answers with an error.
     """
     if is_address(word):
@@ -243,7 +266,7 @@ def find_node(client: Client, word: str) -> Chosen:
 
 
 def to_number(word: str) -> int | None:
-    """Return the number that a word denotes in decimal or as 0xHEX, or None."""
+    """Return the number that a word gives in decimal or as 0xHEX; None if it gives none."""
     try:
         return int(word, 16) if word.lower().startswith("0x") else int(word)
     except ValueError:

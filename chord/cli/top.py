@@ -59,7 +59,7 @@ def top_command(target: Target, interval_s: float) -> int:
 
 
 def lines_on(out: Out) -> Show:
-    """Return a function that prints the news of each summary in lines."""
+    """Return a function that takes a summary and prints its events and, if it has changed, its verdict as lines."""
     last = ""
 
     def show(state: Json) -> None:
@@ -76,13 +76,13 @@ def lines_on(out: Out) -> Show:
 
 
 async def run_top(target: Target, interval_s: float, show: Show, transport: Transport | None = None) -> int:
-    """Watch a ring until SIGINT or SIGTERM, and return the exit code.
+    """Watch a ring until SIGINT or SIGTERM, and return the exit code: 130 or 143.
 
     Args:
         target: the entry nodes, and the time limit for the first answer.
         interval_s: the time between two updates, in seconds.
-        show: gets each summary.
-        transport: the network; default: TCP.
+        show: called with each summary, as `top_json` returns it.
+        transport: the network; None: TCP.
 
     Raises:
         Failure: exit 4: no node answered in time.

@@ -40,7 +40,10 @@ MARKS: Final = {"member": "●", "joining": "○", "resuming": "○", "leaving":
 
 @contextmanager
 def open_screen() -> Iterator[Callable[[Json], None]]:
-    """Draw on the terminal for the length of a `with` block, and restore its former content afterwards."""
+    """Take over the terminal for the `with` block, and yield the function that shows a summary on it.
+
+    The former content of the terminal returns at the end of the block.
+    """
     console = Console(highlight=False, markup=False, emoji=False)
     screen = Screen()
     with Live(screen, console=console, screen=True, auto_refresh=False) as live:
@@ -53,14 +56,14 @@ def open_screen() -> Iterator[Callable[[Json], None]]:
 
 
 class Screen:
-    """A screen as wide and as high as its console."""
+    """The screen of `chord top`, as wide and as high as the terminal."""
 
     def __init__(self) -> None:
         self._state: Json | None = None
         self._events: deque[Json] = deque(maxlen=EVENTS_KEPT)
 
     def take(self, state: Json) -> None:
-        """Show a summary from now on, and its events above the earlier ones."""
+        """Show this summary from now on, and add its events to the list."""
         self._state = state
         self._events.extendleft(event for event in state["events"] if event["kind"] not in ROUTINE_KINDS)
 
@@ -72,13 +75,13 @@ class Screen:
 
 
 def drawn(state: Json, events: list[Json], width: int, height: int) -> RenderableType:
-    """Return a screen.
+    """Return the content of the screen.
 
     Args:
-        state: the summary, see `chord.views.top`.
+        state: the summary of the ring, as `top_json` returns it.
         events: the events to list, the latest first.
-        width, height: the size, in characters and lines. If it has no room for all nodes, those with problems and
-            then the first ones are shown.
+        width, height: the size of the screen, in columns and lines. If it has no room for all nodes, those with
+            problems come first.
     """
     room = max(NODES_MIN + EVENTS_MIN, height - FRAME_LINES)
     nodes = sorted(state["nodes"], key=lambda node: natural(node["node"]))
@@ -139,9 +142,14 @@ def _table(nodes: list[Json], colours: dict[str, str]) -> Table:
 
 
 def strip(state: Json, colours: dict[str, str], width: int) -> tuple[Text, Text]:
-    """Return the circle as a line, from point 0 to the highest one, and the names of nodes below it.
+    """Return two lines: the circle from point 0 to the highest one, and the names of nodes below it.
 
-    Each part has the colour of its owner: the first vnode of a present node at or behind the part.
+    Each place of the first line has the colour of its owner: the first vnode at or behind it, of a node that answers.
+
+    Args:
+        state: the summary of the ring, as `top_json` returns it.
+        colours: the colour of each node, by address.
+        width: the width of the lines, in columns.
     """
     gone = {node["address"] for node in state["nodes"] if node["state"] in GONE}
     suspected = {node["address"] for node in state["nodes"] if node["suspected_by"]}

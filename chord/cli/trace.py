@@ -29,17 +29,29 @@ No node answers for the arc of a dead owner until another node has taken the arc
 
 
 class Size(NamedTuple):
-    """The size of a ring, counted or estimated."""
+    """The size of a ring, counted or estimated.
 
-    nodes: int  # the number of nodes
-    is_exact: bool  # whether the nodes were counted, not estimated
-    successors: int  # the r of the ring
+    Attributes:
+        nodes: the number of nodes.
+        is_exact: whether the nodes were counted. Otherwise `nodes` is an estimate.
+        successors: the r of the ring.
+    """
+
+    nodes: int
+    is_exact: bool
+    successors: int
 
 
 def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str], what: str, size: Size) -> None:
     """Print a lookup: heading, hops, owner, replicas and summary.
 
-    `names` has the names of the nodes that answered, by address. `what` is the key or the point in words.
+    Args:
+        out: the output of the command.
+        circle: the circle of the ring.
+        trace: the lookup.
+        names: the names of the nodes that answered, by address. Replicas at other nodes are marked as unreachable.
+        what: the key or the point in words.
+        size: the size of the ring.
     """
     if out.as_table:
         start = trace.start
@@ -62,10 +74,14 @@ def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str]
 
 
 def rows(circle: Circle, trace: Trace, names: Mapping[str, str], *, with_bars: bool) -> list[list[str]]:
-    """Return the lines of the table: every hop in the order tried, then the owner.
+    """Return the rows of a lookup's table: every hop in the order tried, then the owner.
 
-    With `with_bars` ids are shortened, and a bar replaces the outcome "ok". The bar shows the distance that remains to
-    the key.
+    Args:
+        circle: the circle of the ring.
+        trace: the lookup.
+        names: the names of nodes by address. A node that it lacks appears with its address.
+        with_bars: whether to shorten ids, and to show the distance left to the key as a bar in place of the outcome
+            "ok".
     """
     lines = []
     live = -1
@@ -85,7 +101,10 @@ def rows(circle: Circle, trace: Trace, names: Mapping[str, str], *, with_bars: b
 
 
 def one_line(trace: Trace, names: Mapping[str, str]) -> list[str]:
-    """Return a lookup as a row of `--all-from`: start, hops, path, timeouts, duration."""
+    """Return a lookup as one row of cells: start, hops, path, timeouts, duration.
+
+    `names` has the names of nodes by address. A node that it lacks appears with its address.
+    """
     path = " → ".join(name_of(h.contact, names) + ("✗" if h.is_dead else "") for h in trace.hops)
     owner = name_of(trace.owner, names)
     return [name_of(trace.start, names), str(trace.path_length), f"{path} ● {owner}", str(trace.timeouts),
@@ -93,7 +112,10 @@ def one_line(trace: Trace, names: Mapping[str, str]) -> list[str]:
 
 
 def summary(trace: Trace, size: Size) -> str:
-    """Return the last line of a trace: hops, expected hops, duration, timeouts."""
+    """Return the last line of a trace: hops, the expected number of hops, duration, timeouts.
+
+    The expected number is left out if no formula gives it. `size` is the size of the ring.
+    """
     hops = f"{trace.path_length} hop{'' if trace.path_length == 1 else 's'} to the key's predecessor"
     n, r = size.nodes, size.successors
     expected = ""
@@ -108,10 +130,16 @@ def summary(trace: Trace, size: Size) -> str:
 def print_replicas(
     out: Out, circle: Circle, result: Found | Stored, names: Mapping[str, str], duration_ms: float
 ) -> None:
-    """Print a line on each replica in a read or a write, and a summary.
+    """Print one line for each replica of a read or a write, and a summary.
 
-    For a read, all this goes to stderr, because stdout holds the value. `names` has the names of the nodes that
-    answered, by address. `duration_ms` is the time that the command waited.
+    For a read, all this goes to stderr, because stdout has the value.
+
+    Args:
+        out: the output of the command.
+        circle: the circle of the ring.
+        result: the result of the read or the write, with its replicas.
+        names: the names of nodes by address. A node that it lacks appears with its address.
+        duration_ms: how long the command waited for the operation, in ms.
     """
     is_read = isinstance(result, Found)
     letter = "R" if is_read else "W"
@@ -126,7 +154,7 @@ def print_replicas(
 
 
 def quorum_words(result: Found | Stored) -> str:
-    """Return how a quorum was met, such as R: 2 of 2."""
+    """Return how many replicas counted, and how many had to, as text such as "R: 2 of 2"."""
     if isinstance(result, Found):
         return f"R: {result.r} of {result.r_needed}"
     sloppy = ", some of them stand-ins for unreachable replicas (sloppy)" if result.is_sloppy else ""

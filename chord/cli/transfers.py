@@ -21,7 +21,12 @@ COLUMNS = ("node", "what", "with", "arc", ">keys", ">done", "progress", ">rate",
 
 
 class Sight(NamedTuple):
-    """An observation of a transfer, with its time `at` on the monotonic clock."""
+    """A report of a transfer.
+
+    Attributes:
+        at: the time of the report, in seconds on the monotonic clock.
+        info: the transfer.
+    """
 
     at: float
     info: TransferInfo
@@ -31,10 +36,10 @@ Key = tuple[str, str, int, int, str, int]
 
 
 class Watcher:
-    """The memory of the last look at all transfers, from which rates follow.
+    """Remembers the last reports of all transfers, to calculate rates.
 
-    A rate covers the time since the last look. If that look did not see the transfer, the rate covers the time since
-    the transfer began.
+    A rate covers the time since the last report. If that did not have the transfer, the rate covers the time since the
+    transfer began.
     """
 
     def __init__(self) -> None:
@@ -43,7 +48,9 @@ class Watcher:
     def look(self, nodes: list[Status], now: float) -> list[TransferRow]:
         """Return every transfer that the nodes report, with its rate, and remember them.
 
-        `now` is the time of the reports on the monotonic clock, in seconds.
+        Args:
+            nodes: the status of each node.
+            now: the time of these reports, in seconds on the monotonic clock.
         """
         moves: list[TransferRow] = []
         seen: dict[Key, Sight] = {}

@@ -52,7 +52,7 @@ SIGNALS = {
 
 
 class Child(NamedTuple):
-    """The process of one peer."""
+    """The process of one peer: its process id, and the name and address of its node."""
 
     pid: int
     name: str

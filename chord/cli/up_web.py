@@ -23,21 +23,21 @@ Obey = Callable[[str, str], str]
 
 
 class DashboardChild:
-    """The process of the dashboard, as its parent sees it.
+    """The child process of `chord up` that serves the dashboard, as the parent sees it.
 
     The parent listens before it forks, so that no request of a browser is refused.
 
     Args:
         out: the output of the command.
-        listen: the address of the page. If the default is in use, the page gets a free port.
+        listen: HOST:PORT of the page. If this is the default and in use, the page gets a free port.
         is_demo: whether the page may write keys and control the peers.
 
     Raises:
         Failure: exit 2: the address cannot be used, or other machines would reach the page of a demonstration.
 
     Attributes:
-        url: the address of the page.
-        pid: the id of the process; None if it does not run.
+        url: the URL of the page.
+        pid: the process id; None while the process does not run.
     """
 
     def __init__(self, out: Out, listen: str, *, is_demo: bool) -> None:
@@ -60,16 +60,16 @@ class DashboardChild:
 
     @property
     def orders(self) -> int:
-        """The descriptor that is readable if an order has arrived."""
+        """The file descriptor that becomes readable when the page has sent an order."""
         return self._mine.fileno()
 
     def close(self) -> None:
-        """Close all files, in the process of a peer."""
+        """Close the sockets of the dashboard. A peer calls it after the fork, in its own process."""
         for file in (self._listener, self._mine, self._its):
             file.close()
 
     def start(self, nodes: Sequence[str], life_fds: tuple[int, int]) -> None:
-        """Fork the process.
+        """Fork the process, which then serves the dashboard.
 
         Args:
             nodes: the addresses of entry nodes.
@@ -92,7 +92,12 @@ class DashboardChild:
             os._exit(code)  # without the parent's clean-up
 
     def obey(self, do: Obey) -> None:
-        """Carry out the orders that have arrived, and answer them."""
+        """Carry out all orders that have arrived, and answer each.
+
+        Args:
+            do: carries out one order: it gets the action and the name of a peer, and returns the peer's name. Its
+                `ValueError` becomes the answer.
+        """
         with suppress(BlockingIOError, ConnectionError):
             self._orders += self._mine.recv(ORDER_BYTES_MAX)
         *lines, self._orders = self._orders.split(b"\n")

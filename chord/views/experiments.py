@@ -125,7 +125,7 @@ def experiments_json(scale: str, seed: int, experiments: Iterable[tuple[Json, It
     """Return the results of several experiments as JSON.
 
     Args:
-        scale: the size at which they ran, as `chord lab` names it.
+        scale: the size of the measurements: quick, standard or full.
         seed: the seed from which they ran.
         experiments: each experiment, as `tables_json` returns it, with the names of the files that it wrote.
     """
