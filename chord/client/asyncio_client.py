@@ -102,7 +102,7 @@ class AsyncioClient(AsyncClientApi):
         self._connections = _Connections(limits, session.learn, session.cuts)
 
     async def close(self) -> None:
-        """Close all connections. Called at the end of the block."""
+        """Close all connections. `open_asyncio_client` calls this at the end of its block."""
         self.is_closed = True
         await self._connections.close()
 

@@ -37,10 +37,10 @@ them and never finish."""
 
 
 def require_in_flight(number: int) -> int:
-    """Return `number`, the items under way at a time, if it is allowed.
+    """Return `number`, the number of items in a batch, if it is valid.
 
     Raises:
-        InvalidRequest: the number is not between 1 and 4096.
+        InvalidRequest: it is no whole number from 1 to 4096.
     """
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= IN_FLIGHT_MAX:
         raise InvalidRequest(f"in_flight is a number of keys, 1 to {IN_FLIGHT_MAX}, not {number!r}")
@@ -51,17 +51,19 @@ def require_in_flight(number: int) -> int:
 
 
 class Bulk(Generic[T, K]):
-    """The writes of many items, one batch after another.
+    """The writes of many items in batches, one batch after another, and their outcomes.
+
+    Iterate over it for the requests of each batch, and call `ended` with their outcomes.
 
     Args:
-        todo: the items of each batch.
+        todo: the items of each batch, such as pairs or records.
         key_of: returns the key of an item, as the caller named it.
         to_request: returns the request for an item.
-        on_progress: callback that gets the number of items tried so far, after each batch.
+        on_progress: called after each batch with the number of items tried so far.
 
     Attributes:
-        outcomes: the result or the error of each key so far, by key as the caller named it. If a key occurs several
-            times, that of the last write.
+        outcomes: by key, the result or the error of each item so far. If a key occurs several times, that of the last
+            write.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class Bulk(Generic[T, K]):
             yield [self._to_request(item) for item in batch]
 
     def ended(self, outcomes: list[Stored | ChordError]) -> None:
-        """Record the outcomes of the latest batch, in its order, and report the progress."""
+        """Record the outcomes of the latest batch, in the order of its requests, and report the progress."""
         self.outcomes.update(zip(map(self._key_of, self._batch), outcomes, strict=True))
         self._done += len(outcomes)
         self._on_progress(self._done)
@@ -99,14 +101,14 @@ def many_pairs(
     bytes_max: int,
     on_progress: Callable[[int], None],
 ) -> Bulk[tuple[str | bytes, str | bytes], str | bytes]:
-    """Return the writes of many pairs, in batches. No batch has a key twice.
+    """Return the writes of many keys with their values, cut into batches. No batch has a key twice.
 
     Args:
-        pairs: keys and values; consumed batch by batch.
-        to_put: function that makes the request for a pair.
-        in_flight: largest number of pairs in a batch.
-        bytes_max: largest size of a batch in bytes; a larger pair is alone in its batch.
-        on_progress: callback that gets the number of pairs tried so far, after each batch.
+        pairs: pairs of a key and a value; consumed batch by batch.
+        to_put: returns the request for a pair.
+        in_flight: the largest number of pairs in a batch.
+        bytes_max: the largest size of a batch, in bytes; a larger pair is alone in its batch.
+        on_progress: called after each batch with the number of pairs tried so far.
     """
     source = require_several(pairs, "pairs of key and value")
     todo = cut(map(to_pair, source), pair_bytes, in_flight, bytes_max, pair_key)
@@ -120,14 +122,14 @@ def many_records(
     bytes_max: int,
     on_progress: Callable[[int], None],
 ) -> Bulk[Record, bytes]:
-    """Return the merges of many records, in batches. No batch has a key twice.
+    """Return the merges of many records into the ring, cut into batches. No batch has a key twice.
 
     Args:
         records: the records; consumed batch by batch.
-        to_merge: function that makes the request for a record.
-        in_flight: largest number of records in a batch.
-        bytes_max: largest size of a batch in bytes; a larger record is alone in its batch.
-        on_progress: callback that gets the number of records tried so far, after each batch.
+        to_merge: returns the request for a record.
+        in_flight: the largest number of records in a batch.
+        bytes_max: the largest size of a batch, in bytes; a larger record is alone in its batch.
+        on_progress: called after each batch with the number of records tried so far.
     """
     source = require_several(records, "records")
     todo = cut(map(to_record, source), wire_bytes, in_flight, bytes_max, record_key)
@@ -135,7 +137,7 @@ def many_records(
 
 
 def pair_key(pair: tuple[str | bytes, str | bytes]) -> bytes:
-    """Return the key of a pair, as it is stored."""
+    """Return the key of a (key, value) pair as bytes, as the ring stores it."""
     return to_bytes(pair[0], "key")
 
 
@@ -145,7 +147,7 @@ def record_key(record: Record) -> bytes:
 
 
 def pair_bytes(pair: tuple[str | bytes, str | bytes]) -> int:
-    """Return the approximate size of a pair on the wire, in bytes."""
+    """Return the approximate size of a (key, value) pair in a message, in bytes."""
     return len(to_bytes(pair[0], "key")) + len(to_bytes(pair[1], "value"))
 
 
@@ -207,7 +209,11 @@ class _State:
 
 
 class ClientBatches:
-    """Makes the requests of a client session in batches."""
+    """Makes many requests of a client session at once, in frames of several requests.
+
+    Args:
+        session: has the entry nodes and the owner cache.
+    """
 
     def __init__(self, session: ClientSession) -> None:
         self._session = session
@@ -215,13 +221,13 @@ class ClientBatches:
     def request_all(self, items: Sequence[Item]) -> ClientOperation[list[Outcome]]:
         """Make requests at the same time, and retry each until its outcome is final.
 
-        At the deadline, the latest error of each unfinished item counts. An item without any gets `DeadlineExceeded`.
+        At the deadline, an unfinished request gets its latest error, or `DeadlineExceeded` if it has none.
 
         Args:
             items: the requests, all reads or all writes.
 
         Returns:
-            An outcome for each item, in order: its reply, or the error that `ClientSession.request` would raise.
+            An outcome for each request, in order: its reply, or the error that `ClientSession.request` would raise.
         """
         state = _State(items)
         if self._session.owner_routing.members.is_due:

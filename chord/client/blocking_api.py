@@ -98,10 +98,10 @@ class Api(ABC):
             resolve: function that turns concurrent values into one value, such as `chord.last_writer_wins`. Without it,
                 `Found.siblings` holds all of them. Its exceptions propagate.
             replicas: list in `Found.replicas` the outcome at each replica. The key's owner then reads from replicas. By
-                default the client reads from them itself if it can, which takes one round less.
-            local: let the entry node answer from its own copy alone, if this copy is in sync. The values may be
-                old, and `Found.is_local` is then True. Without such a copy, or without a value in it, this is a read
-                from a majority. Takes neither `r` nor `replicas`.
+                default the client reads from them itself if it can, which saves a round trip.
+            local: let the entry node answer from its own copy alone, if this copy is in sync. The values may be old,
+                and `Found.is_local` is then True. Without such a copy, or without a value in it, this is a read from a
+                majority. Cannot be combined with `r` or `replicas`.
 
         Raises:
             NotFound: no value is stored under the key, and no default was given. This answer is certain.
@@ -116,7 +116,8 @@ class Api(ABC):
         """Return whether a value is stored under a key.
 
         Args:
-            key, r: as for `get`.
+            key: 1 to 1024 bytes; text is encoded as UTF-8.
+            r: number of replicas that must answer, 1 to N; default: a majority.
 
         Raises:
             TooFewReplicas, OwnerDown, RecordDamaged: as for `get`.
@@ -140,8 +141,8 @@ class Api(ABC):
         Args:
             key: 1 to 1024 bytes; text is encoded as UTF-8.
             value: up to 1 MiB; text is encoded as UTF-8.
-            context: from an earlier `get` or `put`. The write replaces exactly the values that the context covers;
-                later values stay beside the new one. Default: replace the values that a read quorum holds now.
+            context: bytes from an earlier `get` or `put`. The write replaces exactly the values that the context
+                covers; later values stay beside the new one. Default: replace the values that a read quorum holds now.
             no_context: replace nothing; existing values stay beside the new one. Cannot be combined with `context`.
             w: number of nodes on which the write must be durable before it is acknowledged, 1 to N; default: a majority
                 of N.
@@ -183,7 +184,10 @@ class Api(ABC):
         """Delete a key. Deleting an absent key is no error.
 
         Args:
-            key, context, w, sloppy, replicas: as for `put`.
+            key: 1 to 1024 bytes; text is encoded as UTF-8.
+            context: bytes from an earlier `get` or `put`; only the values that it covers are deleted. Default: all
+                values.
+            w, sloppy, replicas: as for `put`.
 
         Raises:
             QuorumFailed, TooFewReplicas, WritesRefused, VersionConflict: as for `put`.
@@ -199,8 +203,7 @@ class Api(ABC):
         Args:
             keys: the keys, all held in memory; a repeated key is read once.
             r: number of replicas that must answer for each key, 1 to N; default: a majority.
-            in_flight: number of keys in a batch, 1 to 4096. A batch begins when all keys of the batch before have an
-                outcome.
+            in_flight: number of keys in a batch, 1 to 4096. A batch begins when the batch before has ended.
 
         Returns:
             A `Found` or an error for each key, in the order of `keys`. `NotFound` is certain, as for `get`.
@@ -232,8 +235,7 @@ class Api(ABC):
         Args:
             pairs: keys and values. The iterable is consumed batch by batch, so the values are never all in memory.
             w, sloppy, ttl_s: as for `put`, for each key.
-            in_flight: largest number of keys in a batch, 1 to 4096. A batch begins when all keys of the batch before
-                have an outcome.
+            in_flight: largest number of keys in a batch, 1 to 4096. A batch begins when the batch before has ended.
             on_progress: callback that gets the number of pairs tried so far, after each batch.
 
         Returns:
@@ -264,8 +266,7 @@ class Api(ABC):
         Args:
             keys: the keys, all held in memory; a repeated key is deleted once.
             w, sloppy: as for `put`, for each key.
-            in_flight: number of keys in a batch, 1 to 4096. A batch begins when all keys of the batch before have an
-                outcome.
+            in_flight: number of keys in a batch, 1 to 4096. A batch begins when the batch before has ended.
 
         Returns:
             A `Stored` or an error for each key, in the order of `keys`. `Stored.replicas` is empty.
@@ -326,7 +327,7 @@ class Api(ABC):
 
         Args:
             record: a record as `export` yields it.
-            w: as for `put`.
+            w: number of nodes on which the record must be durable, 1 to N; default: a majority.
             bring_back: write the overwritten and deleted values anew, beside the present values of the key. Then
                 `Stored.brought_back` counts them.
 
@@ -348,12 +349,10 @@ class Api(ABC):
         """Import many records, in batches with one frame for each owner.
 
         Args:
-            records: records as `export` yields them. The iterable is consumed batch by batch, so the values are never
-                all in memory.
-            w: as for `put`, for each record.
-            in_flight: largest number of records in a batch, 1 to 4096. A batch begins when all records of the
-                batch before have an outcome.
-            bring_back: as for `import_`.
+            records: records as `export` yields them; consumed batch by batch, so they are never all in memory.
+            w: number of nodes on which each record must be durable, 1 to N; default: a majority.
+            in_flight: largest number of records in a batch, 1 to 4096. A batch begins when the batch before has ended.
+            bring_back: write overwritten and deleted values anew, as for `import_`.
             on_progress: callback that gets the number of records tried so far, after each batch.
 
         Returns:
@@ -396,7 +395,8 @@ class Api(ABC):
         """Read the quarantined values of a key. The result may have none.
 
         Args:
-            key, r: as for `get`.
+            key: 1 to 1024 bytes; text is encoded as UTF-8.
+            r: number of replicas that must answer, 1 to N; default: a majority.
 
         Raises:
             TooFewReplicas: fewer replicas than `r` answered in time.
@@ -408,8 +408,10 @@ class Api(ABC):
         """Discard the quarantined values of a key, on all replicas and for good.
 
         Args:
-            key, w: as for `put`.
-            context: from `Quarantined.context`; discard only the values that it names. Default: all quarantined values.
+            key: 1 to 1024 bytes; text is encoded as UTF-8.
+            context: bytes from `Quarantined.context`; discard only the values that it names. Default: all in
+                quarantine.
+            w: number of nodes on which the decision must be durable, 1 to N; default: a majority.
 
         Returns:
             The number of values that were discarded, and of those left.
@@ -428,9 +430,10 @@ class Api(ABC):
         Each becomes a concurrent value beside the present values of the key.
 
         Args:
-            key, w: as for `put`.
-            context: from `Quarantined.context`; bring back only the values that it names. Default: all quarantined
-                values.
+            key: 1 to 1024 bytes; text is encoded as UTF-8.
+            context: bytes from `Quarantined.context`; bring back only the values that it names. Default: all in
+                quarantine.
+            w: number of nodes on which the decision must be durable, 1 to N; default: a majority.
 
         Returns:
             The number of values that were brought back. `Decided.left` counts the values that had no room beside the
@@ -449,7 +452,7 @@ class Api(ABC):
         No quorum is needed, and nothing is repaired. A member that does not answer the owner is not asked.
 
         Args:
-            key: as for `get`.
+            key: 1 to 1024 bytes; text is encoded as UTF-8.
         """
         return self._drive(inspect(self._core.session, key))
 
@@ -472,11 +475,11 @@ class Api(ABC):
                 lookup on to the next. successor: iterative, along successors only.
             route: classic: by fingers and successor lists. fast, as for `get` and `put`: remembered owners first, and
                 stop as soon as any successor list reaches the key. full: members of the membership list first, then as
-                fast. A node without a list goes on as fast at once.
+                fast. A node without this list begins with fast.
             from_: the node (an address) or vnode (a contact) that performs the lookup; default: the entry node.
 
         Raises:
-            LookupFailed: definite; no path was found.
+            LookupFailed: no path to the owner was found.
             InvalidRequest: both or neither of `key` and `key_id` were given, or the point is not on the circle.
         """
         return self._drive(self._core.lookup(key, key_id, mode, route, from_))
@@ -485,8 +488,7 @@ class Api(ABC):
         """Return the status of a node, as the node reports it.
 
         Args:
-            address: HOST:PORT of the node. If it does not answer, no other node is asked. None: the entry node, or the
-                next entry node that answers.
+            address: HOST:PORT of the only node to ask. None: the entry node, or the next entry node that answers.
         """
         return self._drive(self._core.status(address))
 
@@ -515,7 +517,7 @@ class Api(ABC):
         node held. If another node lives at the address now, the former node is meant.
 
         Returns:
-            None or an error for each node that was asked, by address.
+            By address, None for each node that has confirmed this, and an error for each other node that was asked.
 
         Raises:
             InvalidRequest: a node of the ring answers at the address, and no node names a former one there. Use a
@@ -526,14 +528,13 @@ class Api(ABC):
     # -- watching ---------------------------------------------------------------------------------
 
     def watch(self, request: WatchRequest[T], address: str | None = None) -> T:
-        """Ask a node what happens in it.
+        """Ask a node for its events, its metrics or another report for watchers.
 
         A `GetEvents` that waits must end before the time limit of the operation.
 
         Args:
             request: the question, such as `chord.GetEvents`. Its class describes the answer.
-            address: HOST:PORT of the node. If it does not answer, no other node is asked. None: the entry node, or the
-                next entry node that answers.
+            address: HOST:PORT of the only node to ask. None: the entry node, or the next entry node that answers.
 
         Raises:
             Overloaded: too many watchers ask the node.
@@ -566,12 +567,12 @@ class ClientApi(Api):
 
     @property
     def circle(self) -> Circle:
-        """The ring's identifier circle."""
+        """The circle of the ring."""
         assert self._core.session.circle is not None  # the client learnt it when it was opened
         return self._core.session.circle
 
     def decommission(self, address: str) -> None:
-        """Make another node hand everything over and leave the ring.
+        """Make another node hand its arcs and records over, and leave the ring.
 
         Returns as soon as the node has the request; the node ends when it has handed over. The node does not check
         whether it is the last one: in that case its records are lost.

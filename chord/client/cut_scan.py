@@ -32,17 +32,17 @@ CUT_KEYS_NAMED = 5
 def begin_cut(
     session: ClientSession, members: Callable[..., ClientOperation[BatchResult[str, Status]]]
 ) -> ClientOperation[CutScan]:
-    """Let every node cut, and return the scan of the cuts.
+    """Let every node make a cut, and return the scan of these cuts.
 
-    The members that answer before the new number is chosen, and those that are found afterwards, must all hold the cut
-    at the end.
+    The scan is complete only if all members hold their cut until its end. These are the members that answer before the
+    number of the cut is chosen, and those that are found afterwards.
 
     Args:
         session: makes the requests.
         members: asks every node that can be found for its status; see `Operations.members`.
 
     Raises:
-        CutMissing: the session is that of a node with a wrong clock.
+        CutMissing: the session belongs to a node, and the node's clock is too far behind to begin a cut.
     """
     circle = yield from session.known_circle()
     before = yield from members()
@@ -127,14 +127,14 @@ class _NodeCut:
 
 
 class CutScan:
-    """The position in a scan of the cuts of all nodes.
+    """A scan of the cuts of all nodes, and its position.
 
     Args:
         session: makes the requests.
-        circle: of the ring.
+        circle: the circle of the ring.
         number: the number of the cut.
-        addresses: the nodes that answered after the number was chosen.
-        missing: the nodes that did not cut, each with the reason.
+        addresses: the addresses of the nodes to read from.
+        missing: by address, the nodes that did not cut, each with the reason in words.
     """
 
     def __init__(
@@ -148,16 +148,16 @@ class CutScan:
         self._cut: dict[bytes, None] = {}
 
     def page(self) -> ClientOperation[tuple[Page, CutScan | None]]:
-        """Return the next merged records, and this object, or None at the end.
+        """Return the next records, merged from the copies of all nodes, and this object to go on, or None at the end.
 
-        A node that does not answer is asked again by the next page, which has a deadline of its own. A page ends early
-        if leases must be renewed.
+        If a node does not answer, the page ends early, and the next page asks that node again. A page also ends early
+        if nodes must be asked to keep their cuts for longer.
 
         Raises:
             DeadlineExceeded: the deadline had passed before the page began.
             CutMissing: the scan is finished, and some nodes did not hold the cut until its end.
             RecordDamaged: the scan is finished, and damaged records were left out.
-            RecordTooLarge: the scan is finished, and only some values of some records were shown.
+            RecordTooLarge: the scan is finished, and some records were returned with only some of their values.
         """
         if self._is_over:
             raise self._lacking()

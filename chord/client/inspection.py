@@ -13,16 +13,16 @@ INSPECT_S = 1.0  # time limit in seconds for the copy of one member
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """What one member of a replica set holds of a key.
+    """The copy of a key at one member of its replica set.
 
     Attributes:
         member: the member.
-        reason: why its copy is not known, in words; "" if it is known. All other attributes are empty then.
-        version: the first bytes of the digest of its copy; empty if it holds none.
+        reason: why the copy is not known, in words; "" if it is known. If not, all other attributes are empty.
+        version: the first bytes of the copy's digest; empty if the member holds no copy.
         versions: the concurrent versions, without those in quarantine. A tombstone has the value None.
         quarantined: the number of values in quarantine.
         is_in_sync: whether the member says that it holds every acknowledged write of the key.
-        is_damaged: whether a damaged record of the member may be the one of this key.
+        is_damaged: whether the member has a damaged record that may be the one of this key.
     """
 
     member: Contact
@@ -39,8 +39,8 @@ class Inspection(msgspec.Struct, frozen=True):
 
     Attributes:
         key: the key.
-        owner: the vnode that answers for the key.
-        copies: a copy for each member, in ring order.
+        owner: the vnode that owns the key.
+        copies: the copy of each member, in ring order.
     """
 
     key: bytes
@@ -49,7 +49,10 @@ class Inspection(msgspec.Struct, frozen=True):
 
 
 def inspect(session: ClientSession, key: str | bytes) -> ClientOperation[Inspection]:
-    """Ask each member of a key's replica set for its copy; see `AsyncApi.inspect`."""
+    """Ask each member of a key's replica set for its copy.
+
+    No quorum is needed, and nothing is repaired. A member that the owner finds unreachable is not asked.
+    """
     raw = to_key(key)
     circle = yield from session.known_circle()
     trace = yield from session.request(Lookup(circle.hash(raw)))

@@ -86,16 +86,17 @@ class Cursor(NamedTuple):
     """The position of a scan within an arc.
 
     Attributes:
-        after: the point up to which the arc is read.
-        after_key: the last key of the previous page; None at the start of an owner's part.
-        covered: number of points of the arc that are read.
-        span: number of points of the arc.
+        after: the point up to which the arc is read already.
+        after_key: the last key of the previous page, if the owner's part continues; None: begin with the owner's first
+            key.
+        covered: the number of points of the arc that are read.
+        span: the number of points of the whole arc.
         of: the vnode to ask; None: the owner of the next point.
-        unreachable: vnodes that are down and may hold records that the scan did not show.
-        damaged: number of records left out because they are damaged.
-        what: the kind of scan; see `Scan`.
-        cut: number of records that were shown with only some of their values.
-        cut_keys: keys of these records, the first 256.
+        unreachable: vnodes that are down and may hold records that the scan did not return.
+        damaged: the number of records that were left out because they are damaged.
+        what: "live" for live values, "whole" for records with their clocks, or "quarantine".
+        cut: the number of records that were returned with only some of their values.
+        cut_keys: the keys of the first 256 of these records.
         rest: the positions in the arcs to read after this one.
     """
 
@@ -162,7 +163,7 @@ def _lacking(cursor: Cursor) -> ChordError:
 
 
 def contacts_in(node: Status) -> list[Contact]:
-    """Return the neighbours, fingers and other known vnodes that a status names.
+    """Return all vnodes that a node's status names, such as its neighbours and fingers.
 
     A vnode may occur several times. Vnodes of the node itself may occur, too.
     """
@@ -177,19 +178,19 @@ def contacts_in(node: Status) -> list[Contact]:
 
 
 def addresses_in(node: Status) -> list[str]:
-    """Return every address that a status names, its own first, each once."""
+    """Return the addresses of all nodes that a node's status names, each once, its own first."""
     return list(dict.fromkeys([node.address, *(contact.address for contact in contacts_in(node))]))
 
 
 class Operations:
-    """The operations on a ring.
+    """The operations of a client or a node on the ring, as steps without I/O.
 
     Args:
         session: makes the requests.
 
     Attributes:
         session: as given.
-        batches: makes requests in batches.
+        batches: makes many requests at once.
 
     Concurrency: synchronous; several operations may be under way at once.
     """
@@ -212,8 +213,9 @@ class Operations:
         """Read a key. If the ring is certain that it has no value, return the default or raise `NotFound`.
 
         Args:
+            key, r, default: the key; how many replicas must answer (None: a majority); returned in place of `NotFound`.
             replicas: whether the result lists the replicas. Then the owner coordinates the read.
-            local: whether the entry node may answer from its own copy.
+            local: whether the entry node may answer from its own copy, which may be old.
         """
         raw = to_key(key)
         if local and (r is not None or replicas):
@@ -249,8 +251,8 @@ class Operations:
         """Return the request that writes a key, with a new operation id.
 
         Args:
-            value: the value; None deletes the key.
-            context, no_context, w, sloppy, ttl_s, replicas: see `AsyncApi.put`.
+            value: the value; None: delete the key.
+            context, no_context, w, sloppy, ttl_s, replicas: as for `AsyncApi.put`.
 
         Raises:
             InvalidRequest: an argument is out of bounds.
@@ -264,7 +266,7 @@ class Operations:
         return Put(to_key(key), raw, op_bytes(16), covers, needed, not sloppy, ttl_ms, with_replicas=replicas)
 
     def write(self, request: Put | Merge) -> ClientOperation[Stored]:
-        """Return the operation that sends a write, again after each failure, until it is acknowledged.
+        """Send a write, again after each failure, until it is acknowledged, and return the acknowledgement.
 
         All attempts have the same operation id, so that the write takes effect once.
         """
@@ -274,13 +276,12 @@ class Operations:
         return stored
 
     def to_merge(self, record: Record, w: int | None = None, *, bring_back: bool = False) -> Merge:
-        """Return the request that merges a record.
+        """Return the request that merges a record into the ring.
 
         Args:
             record: the record.
-            w: see `AsyncApi.put`.
-            bring_back: write anew the values of the record that the ring has deleted or replaced since. They then stand
-                beside the present values.
+            w: the number of nodes on which it must be durable; None: a majority of N.
+            bring_back: write those values again as new ones that the ring has deleted or replaced since.
 
         Raises:
             InvalidRequest: the argument is not a record, or `w` is out of bounds.
@@ -289,7 +290,7 @@ class Operations:
         return Merge(record, to_quorum(w, "w"), self.session.rng.randbytes(16) if bring_back else b"")
 
     def write_all(self, requests: Sequence[Put | Merge]) -> ClientOperation[list[Stored | ChordError]]:
-        """Write many keys concurrently. Returns a result or an error for each, in order."""
+        """Send many writes at once, and return the acknowledgement or the error of each, in order."""
         outcomes = yield from self.batches.request_all(requests)
         return [
             outcome if isinstance(outcome, ChordError) else _stored(request, outcome)
@@ -297,7 +298,7 @@ class Operations:
         ]
 
     def get_all(self, keys: Sequence[str | bytes], r: int | None = None) -> ClientOperation[list[Found | ChordError]]:
-        """Read many keys concurrently. Returns a result or an error for each, in order."""
+        """Read many keys at once, and return the result or the error of each, in order; `r` as for `get`."""
         asked = [Get(to_key(key), to_quorum(r, "r")) for key in keys]
         outcomes = yield from self.batches.request_all(asked)
         return [_found(get.key, outcome) for get, outcome in zip(asked, outcomes, strict=True)]
@@ -305,7 +306,7 @@ class Operations:
     # -- quarantine -------------------------------------------------------------------------------
 
     def get_quarantine(self, key: str | bytes, r: int | None = None) -> ClientOperation[Quarantined]:
-        """Read the quarantined values of a key."""
+        """Read the values that a key has in quarantine; `r` is how many replicas must answer (None: a majority)."""
         raw = to_key(key)
         reply = yield from self.session.request(GetQuarantine(raw, to_quorum(r, "r")))
         assert isinstance(reply, GetQuarantineReply)
@@ -318,8 +319,8 @@ class Operations:
 
         Args:
             key: the key.
-            context: names the values to decide about; None: all of them.
-            w: see `AsyncApi.put`.
+            context: names the values to decide about; None: all.
+            w: the number of nodes on which the decision must be durable; None: a majority of N.
             merge: True: merge the values. False: drop them.
 
         Raises:
@@ -359,7 +360,7 @@ class Operations:
 
         Args:
             of: address of a node; scan only the arcs that it owns. Default: scan the circle from point 0.
-            what: the kind of scan; see `Scan`.
+            what: "live" for live values, "whole" for records with their clocks, or "quarantine".
 
         Returns:
             The cursor; None if `of` is given and that node owns no arc.
@@ -377,14 +378,14 @@ class Operations:
         return cursors[0]._replace(rest=tuple(cursors[1:])) if cursors else None
 
     def export_start(self, of: str | None, *, consistent: bool) -> ClientOperation[Cursor | CutScan | None]:
-        """Return the position at the start of an export.
+        """Return the position at the start of an export of records; None if there is nothing to export.
 
         Args:
-            of: see `scan_start`.
-            consistent: whether every node cuts now, and the export has the records of the cut.
+            of: the address of a node; export only the arcs that it owns. None: the whole ring.
+            consistent: whether every node makes a cut now, and the export has the records of the cut.
 
         Raises:
-            InvalidRequest: `consistent` and `of` exclude each other.
+            InvalidRequest: both `consistent` and `of` were given.
         """
         if not consistent:
             return (yield from self.scan_start(of, "whole"))
@@ -395,23 +396,22 @@ class Operations:
         return (yield from begin_cut(self.session, self.members))
 
     def export_page(self, position: Cursor | CutScan) -> ClientOperation[tuple[Page, Cursor | CutScan | None]]:
-        """Return the next page of an export, and the next position or None; see `scan_page` and `CutScan.page`."""
+        """Return the next page of an export, and the position after it, or None at the end."""
         if isinstance(position, Cursor):
             return (yield from self.scan_page(position))
         return (yield from position.page())
 
     def scan_page(self, cursor: Cursor) -> ClientOperation[tuple[Page, Cursor | None]]:
-        """Return the next page of a scan, and the next cursor or None at the end.
+        """Return the next page of a scan, and the cursor after it, or None at the end.
 
-        The owner of the next point answers up to its own id. The last owner's arc may reach past the start, and the
-        ring may change between two pages. So records in the part already covered are left out. An error about missing
-        records comes after all pages, so no record that was found is lost with it. If the owner of a part has paused
-        and keeps the only copies, the page is empty, and the scan continues behind that owner.
+        The owner of the next point answers up to its own id. Records in the part that is already read are left out,
+        because arcs may change between two pages. If nodes are down, a page may be empty, and the scan continues behind
+        them. An error about missing records comes after all pages, so no record that was found is lost with it.
 
         Raises:
             OwnerDown: the scan is finished, and nodes that are down may hold more.
             RecordDamaged: the scan is finished, and damaged records were left out.
-            RecordTooLarge: the scan is finished, and only some values of some records were shown.
+            RecordTooLarge: the scan is finished, and some records were returned with only some of their values.
         """
         if cursor.covered >= cursor.span:
             raise _lacking(cursor)
@@ -448,7 +448,7 @@ class Operations:
     def lookup(
         self, key: str | bytes | None, key_id: int | None, mode: Mode, route: Route, start: Contact | str | None
     ) -> ClientOperation[Trace]:
-        """Find the owner of a key or a point, and the path to it; see `AsyncApi.lookup`.
+        """Find the owner of a key or a point, and the path to it.
 
         Args:
             key, key_id: the key, or the point as a number; exactly one is not None.
@@ -470,7 +470,7 @@ class Operations:
         return reply
 
     def status(self, address: str | None) -> ClientOperation[Status]:
-        """Return the status of a node, as the node reports it; None: the entry node."""
+        """Return the status of the node at an address, as the node reports it; None: the entry node."""
         if address is not None:
             split_address(address)
         reply = yield from self.session.request(GetStatus(), address)
@@ -478,7 +478,7 @@ class Operations:
         return reply
 
     def watch(self, request: WatchRequest[T], address: str | None) -> ClientOperation[T]:
-        """Ask a node what happens in it; None: the entry node."""
+        """Return a node's reply to a request for watchers, such as `GetEvents`; the address None: the entry node."""
         if address is not None:
             split_address(address)
         reply = yield from self.session.request(request, address)
@@ -486,7 +486,7 @@ class Operations:
         return reply  # type: ignore[return-value]
 
     def decommission(self, address: str) -> ClientOperation[None]:
-        """Make a node hand everything over and leave. The node answers before it is done."""
+        """Make a node hand its arcs and records over, and leave. The node answers before it has done so."""
         split_address(address)
         yield from self.session.request(Leave(), address)
 
@@ -496,7 +496,7 @@ class Operations:
         If another node lives at the address now, the former node is meant.
 
         Returns:
-            None or an error for each node that was asked, by address.
+            By address, None for each node that has confirmed this, and an error for each other node that was asked.
 
         Raises:
             InvalidRequest: a node of the ring answers at the address, and no node names a former one there.
@@ -526,12 +526,12 @@ class Operations:
         A member that only the list names, and that does not answer, is left out.
 
         Args:
-            also: addresses to visit besides the entry nodes.
-            only: if given, visit exactly these addresses and follow no others. Then `also` is ignored.
+            also: further addresses to ask besides the entry nodes.
+            only: if given, ask exactly these addresses and follow no others. Then `also` is ignored.
 
         Returns:
-            A `Status` or an error for each address, in the order of discovery. A node that answers appears only
-            under its own address.
+            A `Status` or an error for each address, in the order of discovery. A node that answers appears only under
+            its own address.
 
         Raises:
             PeerUnreachable: no node answered. Not raised if `only` is given.

@@ -26,13 +26,13 @@ Way: TypeAlias = tuple[str, StreamName]
 
 
 class Pools:
-    """Pools for the threads that share a client.
+    """The connections of a blocking client, for all threads that share it.
 
-    A thread borrows a pool while it makes calls. The pool used last is lent first, so one thread keeps one pool.
+    Each thread borrows a `Pool` while it makes calls. The pool used last is lent first, so one thread keeps one pool.
 
     Args:
-        limits: sizes of frames.
-        learn: see `Pool`.
+        limits: the sizes of frames.
+        learn: called with the hello of each node.
         cuts: the number of the newest cut that the client knows.
 
     Concurrency: any number of threads may share one object.
@@ -50,9 +50,13 @@ class Pools:
         self._is_closed = False
 
     def ask(self, calls: Sequence[ClientCall], deadline: float) -> tuple[Outcome, ...]:
-        """Make calls at the same time; see `Pool.ask`.
+        """Make calls at the same time, and return the outcome of each, in order.
 
         If other threads use all pools until the deadline, every outcome is `Overloaded`.
+
+        Args:
+            calls: the calls.
+            deadline: the time by which all calls end, in seconds on the monotonic clock.
         """
         pool = self._borrow(deadline)
         if pool is None:
@@ -66,7 +70,12 @@ class Pools:
             self._give_back(pool)
 
     def open(self, ways: Sequence[Way], deadline: float) -> dict[Way, ChordError]:
-        """Open streams; see `Pool.open`."""
+        """Open connections to several nodes at once, and return the error of each that failed.
+
+        Args:
+            ways: the connections: pairs of an address and a stream, "control" or "bulk".
+            deadline: the time by which they must be open, in seconds on the monotonic clock.
+        """
         pool = self._borrow(deadline)
         assert pool is not None  # the client is not shared before it is open
         try:
@@ -75,7 +84,7 @@ class Pools:
             self._give_back(pool)
 
     def close(self) -> None:
-        """Close all streams. A pool that a thread has borrowed closes when the thread returns it."""
+        """Close all connections. A pool that a thread has borrowed closes when the thread returns it."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -107,11 +116,11 @@ class Pools:
 
 
 class Pool:
-    """The open streams of one thread.
+    """The open connections of one thread.
 
     Args:
-        limits: sizes of frames.
-        learn: see `Learn`.
+        limits: the sizes of frames.
+        learn: called with the hello of each node.
         cuts: the number of the newest cut that the client knows.
     """
 
@@ -122,17 +131,17 @@ class Pool:
         self._links: dict[Way, Link] = {}
 
     def close(self) -> None:
-        """Close all streams."""
+        """Close all connections."""
         for link in self._links.values():
             link.close()
         self._links.clear()
 
     def ask(self, calls: Sequence[ClientCall], deadline: float) -> tuple[Outcome, ...]:
-        """Make calls at the same time. Returns one outcome for each, in order.
+        """Make calls at the same time, and return the outcome of each, in order.
 
         Args:
-            calls: the calls. A `within_s` may limit a call further.
-            deadline: limit on the monotonic clock.
+            calls: the calls. The `within_s` of a call may end it earlier.
+            deadline: the time by which all calls end, in seconds on the monotonic clock.
         """
         ways: list[Way] = [(call.address, "bulk" if call.request.bulk else "control") for call in calls]
         outcomes = self._ask_over(calls, ways, deadline)
@@ -181,10 +190,14 @@ class Pool:
         return [outcome for outcome in outcomes if outcome is not None]
 
     def open(self, ways: Sequence[Way], deadline: float) -> dict[Way, ChordError]:
-        """Open the streams that are missing, all at the same time. Returns the failures.
+        """Open those of several connections that are missing, all at once, and return the error of each that failed.
 
-        If more than `LINKS_MAX` streams would be open, the oldest others are closed. If there are several ways, half of
-        the time until the deadline is left for requests.
+        If more than `LINKS_MAX` would be open, the oldest others are closed. With several connections, half of the time
+        until the deadline is left for requests.
+
+        Args:
+            ways: the connections: pairs of an address and a stream, "control" or "bulk".
+            deadline: the time limit, in seconds on the monotonic clock.
         """
         for way in list(self._links)[: max(0, len(self._links) + len(ways) - LINKS_MAX)]:
             if way not in ways:

@@ -25,10 +25,10 @@ PARTNER_S = 0.5
 
 
 def quorum_read(session: ClientSession, key: bytes) -> ClientOperation[GetReply | None]:
-    """Read a key from its owner and the owner's partners at the same time.
+    """Read a key from its owner and the owner's partners at the same time, in one round trip.
 
     Returns:
-        The result; None if the owner must coordinate the read, or if no owner with partners is remembered.
+        The values; None if the owner must coordinate the read, or if no owner with partners is remembered.
     """
     is_node = session.member is not None
     owner, partners = session.owner_routing.quorum_of(session.circle, key, is_counted=is_node)

@@ -15,7 +15,7 @@ from chord.wire.messages import Ping, Put
 
 
 async def ping(api: TrioApi, address: str) -> None:
-    """Make a call to the node at an address, which only replies.
+    """Make the smallest call to the node at an address, to measure a round trip.
 
     Raises:
         ChordError: the node does not answer.
@@ -34,18 +34,21 @@ def put_request(
     sloppy: bool = True,
     ttl_s: float | None = None,
 ) -> Put:
-    """Return the request of a write with a new operation id; the value None deletes the key.
+    """Return the request of a write with a new operation id.
 
-    The arguments are those of `AsyncApi.put`.
+    The arguments are those of `AsyncApi.put`; the value None deletes the key.
+
+    Raises:
+        InvalidRequest: an argument is out of bounds.
     """
     return api._core.to_put(key, value, context=context, no_context=no_context, w=w, sloppy=sloppy, ttl_s=ttl_s)
 
 
 async def write(api: TrioApi, puts: Sequence[Put]) -> Sequence[Stored | ChordError]:
-    """Send one write alone, or several in a batch, and return the outcomes in order.
+    """Send one write alone, or several as a batch, and return the result or the error of each, in order.
 
     Raises:
-        ChordError: `puts` has one write, and it failed. In a batch, an error is an outcome.
+        ChordError: `puts` has one write, and it failed. In a batch, an error is one of the results.
     """
     if len(puts) == 1:
         return [await api._drive(api._core.write(puts[0]))]
@@ -53,10 +56,12 @@ async def write(api: TrioApi, puts: Sequence[Put]) -> Sequence[Stored | ChordErr
 
 
 async def read(api: TrioApi, keys: Sequence[bytes], r: int | None = None) -> Sequence[Found | ChordError]:
-    """Read one key alone, or several in a batch, and return the outcomes in order.
+    """Read one key alone, or several as a batch, and return the result or the error of each, in order.
+
+    `r` is the number of replicas that must answer; None: a majority.
 
     Raises:
-        ChordError: `keys` has one key, and its read failed. In a batch, an error is an outcome.
+        ChordError: `keys` has one key, and its read failed. In a batch, an error is one of the results.
     """
     if len(keys) == 1:
         return [await api._drive(api._core.get(keys[0], r))]

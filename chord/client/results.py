@@ -29,7 +29,7 @@ SHOWN_BYTES_MAX: Final = 40  # of a key or a value in a `repr`
 
 
 class Missing(Enum):
-    """The type of `MISSING`."""
+    """The type of `MISSING`, the default of `get` if the caller gave none."""
 
     MISSING = "no default"
 
@@ -46,16 +46,17 @@ class Found(msgspec.Struct, frozen=True):
 
     Attributes:
         key: the key that was read.
-        values: the live values that fit one reply; more than one if writes were concurrent.
-        context: pass it to `put` or `delete` to replace exactly these values.
+        values: the live values that fit into one reply; more than one if writes were concurrent.
+        context: bytes to pass to `put` or `delete`, to replace exactly these values.
         owner: the vnode that coordinated the read.
-        r: number of replicas that had answered when the read ended.
+        r: number of replicas that had answered by the end of the read.
         r_needed: number of replicas that had to answer.
         replicas: the outcome at each replica, if `get` was called with `replicas=True`. Otherwise empty, or those
-            replicas that the client asked itself.
-        written_ms: time of each write by the wall clock of its coordinator, in ms since 1970.
+            replicas that the client itself asked.
+        written_ms: when each value was written, by the wall clock of its coordinator, in ms since 1970; in the order of
+            `values`.
         quarantined: number of further values of the key that are in quarantine; see `get_quarantine`.
-        left: number of further live values that did not fit the reply. Resolve the values shown, and the next read
+        left: number of further live values that did not fit into the reply. Resolve the values shown, and the next read
             shows more.
         is_local: whether the entry node read only its own copy, so that the values may be old (`get(local=True)`). Then
             `owner` is the vnode with this copy.
@@ -100,13 +101,13 @@ class Found(msgspec.Struct, frozen=True):
 
     @property
     def counted(self) -> str:
-        """The number of concurrent values, as text, and how many of them are shown."""
+        """A text that states the number of concurrent values and, if some are not shown, how many are."""
         shown = f", {len(self.values)} of them shown" if self.left else ""
         return f"{len(self.values) + self.left} concurrent values{shown}"
 
     @property
     def siblings(self) -> tuple[bytes, ...]:
-        """The concurrent values that are shown; empty if there is only one value."""
+        """The concurrent values that fit into the reply; empty if the key has only one value."""
         return self.values if len(self.values) > 1 or self.left else ()
 
 
@@ -135,7 +136,11 @@ def last_writer_wins(found: Found) -> bytes:
 def resolved(found: Found, resolve: Resolver | None) -> Found:
     """Return a result with its concurrent values resolved into one.
 
-    The context of the result covers all of them. Without a resolver the result stays as it is.
+    The context of the result covers all of them.
+
+    Args:
+        found: the result of a read.
+        resolve: returns one value for several concurrent ones; None: return the result as it is.
     """
     if resolve is None or len(found.values) < 2:
         return found
@@ -147,22 +152,22 @@ class Stored(msgspec.Struct, frozen=True):
 
     Attributes:
         key: the key that was written.
-        context: covers the write and the values that it replaced; pass it to the same writer's next `put`. It never
-            covers a value that stands beside this one. If there is such a value, the context may not cover this write
-            either, until a client has read both values and resolved them.
+        context: bytes to pass to the same writer's next `put`: they cover this write and the values that it replaced.
+            They never cover a value that stands beside this one. If there is such a value, they may not cover this
+            write either, until a client has read both values and resolved them.
         owner: the vnode that coordinated the write.
         w: number of nodes on which the write was durable when it was acknowledged.
         w_needed: number of nodes on which it had to be durable.
-        is_sloppy: replicas alone do not back the write. Stand-ins keep it for replicas that do not answer, or the read
-            before it lacked a quorum of replicas in sync.
+        is_sloppy: whether the write does not rely on replicas alone. Stand-ins keep it for replicas that do not answer,
+            or the read before it lacked a quorum of replicas in sync.
         replicas: the outcome at each replica, if `put` or `delete` was called with `replicas=True`; otherwise empty.
         beside: number of concurrent values beside this one. Read them all, and put the result under the context of that
             read.
-        quorum: the ring's write quorum, a majority of N.
-        is_under_replicated: no `w` was given, and the ring has fewer nodes than its write quorum. The write is on all
+        quorum: the number of nodes that is a majority of N.
+        is_under_replicated: whether no `w` was given, and the ring has fewer nodes than `quorum`. The write is on all
             of them, but losing a single disk may lose it.
-        dead: of a merged record, the number of values that were deleted or replaced since the backup, and stay so.
-        brought_back: of a merged record, the number of such values that were written as new values.
+        dead: for a merged record, the number of values that were deleted or replaced since the backup, and stay so.
+        brought_back: for a merged record, the number of such values that were written as new values.
         quarantined: number of values of the key that are in quarantine; see `get_quarantine`.
     """
 
@@ -196,11 +201,11 @@ class BatchResult(Mapping[K, T | ChordError]):
     address.
 
     Args:
-        outcomes: the result or the error of each key.
+        outcomes: the result or the error of each key, or of each address of a node.
 
     Attributes:
         ok: the results, by key as the caller passed it.
-        errors: the errors of all other keys. Empty if the operation succeeded for all keys.
+        errors: the errors of all other keys. It is empty if the operation succeeded for all keys.
     """
 
     def __init__(self, outcomes: Mapping[K, T | ChordError]) -> None:
@@ -230,8 +235,9 @@ class QuarantinedValue(msgspec.Struct, frozen=True):
         value: the value that was written; None for a delete.
         written_ms: time of the write by the wall clock of its coordinator, in ms since 1970.
         expires_ms: end of its lifetime by the same clock, in ms since 1970; 0 if it never expires.
-        store: incarnation of the store that took the write first. `status` shows the incarnation of a node.
-        key_epoch, number: which write of that store it was. Together with `store` they identify one write of the key.
+        store: the incarnation of the store that took the write first. A `Status` has the incarnation of its node.
+        key_epoch, number: the key epoch of that store, and the number of the write. With `store` they are the dot of
+            the write.
     """
 
     value: bytes | None
@@ -247,9 +253,11 @@ class Quarantined(msgspec.Struct, frozen=True):
 
     Attributes:
         key: the key.
-        values: the values in quarantine, by store and key epoch, and in the order of their writes. May be empty.
-        context: names these values. Pass it to `drop_quarantine` or `merge_quarantine` to decide only about them.
-        left: number of further values that did not fit the answer. Decide about `values` first.
+        values: the values in quarantine that fit into one answer, ordered by their stores and writes. There may be
+            none.
+        context: bytes that name these values. Pass them to `drop_quarantine` or `merge_quarantine` to decide only about
+            them.
+        left: number of further values that did not fit into the answer. Decide about `values` first.
     """
 
     key: bytes
@@ -278,18 +286,23 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Pair(NamedTuple):
-    """A key with its live values; several if writes were concurrent."""
+    """A key with its live values.
+
+    Attributes:
+        key: the key.
+        values: the values; several if writes were concurrent.
+    """
 
     key: bytes
     values: tuple[bytes, ...]
 
 
 class Page(NamedTuple):
-    """A page of a scan.
+    """A page of a scan: some records, and the time at which they were read.
 
     Attributes:
         records: the records, in ring order.
-        now_ms: wall clock of the node that answered, in ms since 1970. It decides which values have expired.
+        now_ms: the wall clock of the node that answered, in ms since 1970. It decides which values have expired.
     """
 
     records: tuple[Record, ...]
@@ -309,19 +322,16 @@ class Page(NamedTuple):
 
 
 def shown(raw: bytes) -> str:
-    """Return bytes as a short literal, for messages.
-
-    The literal states their number if some are left out.
-    """
+    """Return bytes as a Python literal for messages. A long one is cut, and then states the number of all bytes."""
     if len(raw) <= SHOWN_BYTES_MAX:
         return repr(raw)
     return f"{raw[:SHOWN_BYTES_MAX]!r}... ({len(raw)} bytes)"
 
 
 def to_quarantined(record: Record, left: int = 0) -> Quarantined:
-    """Return the quarantine of a record in the form that users see.
+    """Return the values that a record has in quarantine, in the form that users get.
 
-    `left` is the number of further values that did not fit the answer.
+    `left` is the number of further values that did not fit into the answer.
     """
     from chord.store import quarantine, versions  # the result of no plain read or write needs them
 
@@ -340,7 +350,7 @@ def to_quarantined(record: Record, left: int = 0) -> Quarantined:
 
 
 def to_key(key: str | bytes) -> bytes:
-    """Return a key as bytes.
+    """Return a key as bytes; text is encoded as UTF-8.
 
     Raises:
         InvalidRequest: the key is empty, longer than 1024 bytes, or neither text nor bytes.
@@ -353,10 +363,11 @@ def to_key(key: str | bytes) -> bytes:
 
 
 def to_bytes(item: object, what: str) -> bytes:
-    """Return text or bytes as bytes.
+    """Return text or bytes as bytes; text is encoded as UTF-8.
 
     Args:
-        what: name of the item in error messages.
+        item: the text or the bytes.
+        what: the name of the item in error messages.
 
     Raises:
         InvalidRequest: the item is neither text nor bytes, or is text that UTF-8 cannot encode.
@@ -374,7 +385,7 @@ def to_bytes(item: object, what: str) -> bytes:
 
 
 def to_value(value: str | bytes) -> bytes:
-    """Return a value as bytes.
+    """Return a value as bytes; text is encoded as UTF-8.
 
     Raises:
         InvalidRequest: the value is longer than 1 MiB, or neither text nor bytes.
@@ -386,7 +397,7 @@ def to_value(value: str | bytes) -> bytes:
 
 
 def to_quorum(number: int | None, name: str) -> int:
-    """Return R or W as sent in a request: 0, the ring's majority, for None.
+    """Return the R or W to send in a request: the number itself, or 0 for None, which stands for a majority.
 
     `name` is the name of the argument in error messages.
 
@@ -401,7 +412,7 @@ def to_quorum(number: int | None, name: str) -> int:
 
 
 def to_ttl_ms(ttl_s: float | None) -> int:
-    """Return a lifetime in ms; 0 if none was given.
+    """Convert a lifetime from seconds to ms; None becomes 0: no limit.
 
     Raises:
         InvalidRequest: the lifetime is 0 s or less, or more than ten years.
@@ -428,7 +439,7 @@ def live_values(record: Record, now_ms: int) -> tuple[bytes, ...]:
 
 
 def to_context(context: bytes | None) -> bytes | None:
-    """Return a context as bytes; None stays None.
+    """Return a context unchanged if it is bytes or None.
 
     Raises:
         InvalidRequest: the context is not bytes, or longer than 8192 bytes, the limit of every context.
@@ -443,7 +454,7 @@ def to_context(context: bytes | None) -> bytes | None:
 
 
 def to_pair(pair: object) -> tuple[str | bytes, str | bytes]:
-    """Return a key and its value, as `put_many` takes them.
+    """Return an item of `put_many` as a key and its value.
 
     Raises:
         InvalidRequest: the item is not a pair. A text of two letters is no pair.
@@ -454,7 +465,11 @@ def to_pair(pair: object) -> tuple[str | bytes, str | bytes]:
 
 
 def to_keys(keys: Iterable[str | bytes], method: str) -> list[str | bytes]:
-    """Return several keys, each once; `method` names the caller in messages.
+    """Return keys as a list, each once, in their order.
+
+    Args:
+        keys: the keys.
+        method: the name of the calling method, for error messages.
 
     Raises:
         InvalidRequest: the argument is a single key or not iterable, or an item is neither text nor bytes.
@@ -469,10 +484,11 @@ def to_keys(keys: Iterable[str | bytes], method: str) -> list[str | bytes]:
 
 
 def require_several(items: Iterable[T], what: str) -> Iterable[T]:
-    """Return the items if they are iterable.
+    """Return the items unchanged if they are iterable, and not text or bytes.
 
     Args:
-        what: name of the items in error messages.
+        items: the items.
+        what: the name of the items in error messages.
 
     Raises:
         InvalidRequest: the items are not iterable, or are text or bytes.
@@ -483,7 +499,7 @@ def require_several(items: Iterable[T], what: str) -> Iterable[T]:
 
 
 def to_record(item: Record) -> Record:
-    """Return an item if it is a record.
+    """Return an item unchanged if it is a record.
 
     Raises:
         InvalidRequest: the item is not a record.

@@ -53,10 +53,10 @@ MISSES_AFTER_FAILURE: Final = 4096
 
 
 class OwnerRouting:
-    """The owner cache of a client.
+    """The owner cache of a client, with the partners of each owner and the membership list.
 
     Args:
-        arcs_max: number of arcs with a remembered owner; 0: none.
+        arcs_max: the largest number of arcs with a remembered owner; 0: none are remembered.
         members_max: the largest number of nodes in the membership list.
 
     Attributes:
@@ -73,10 +73,10 @@ class OwnerRouting:
         self._partners: dict[Contact, tuple[Contact, ...]] = {}  # by owner
 
     def to(self, circle: Circle | None, request: Request) -> Contact | None:
-        """Count a request, and return the probable owner of its key, or None.
+        """Count a request, and return the vnode that probably owns its key; None: ask the entry node.
 
-        None means that no owner is known, or that its address is avoided after a failure. The membership list counts
-        that as a miss. None also means that any replica may answer. A request without a key is not counted.
+        The result is None if no owner is known, or if its address is avoided after a failure. These count as a miss for
+        the membership list. It is also None if the request has no key, or if any replica may answer.
         """
         key = _key_of(request)
         if key is None:
@@ -92,13 +92,16 @@ class OwnerRouting:
     def quorum_of(
         self, circle: Circle | None, key: bytes, *, is_counted: bool
     ) -> tuple[Contact | None, tuple[Contact, ...]]:
-        """Return the probable owner of a key, and the owner's partners (`quorum_read`).
+        """Return the probable owner of a key, and the partners that the owner asks in a quorum read.
 
         The owner is None if none is remembered, or if its address is avoided after a failure. The partners are empty if
         they are not known, or if they are avoided after a failure. If there are any, this counts a request.
 
         Args:
-            is_counted: count a request without partners, too. A client counts it in `to`, which a node never calls.
+            circle: the circle of the ring; None if it is not known yet.
+            key: the key.
+            is_counted: whether to count a request without partners, too. A client counts it in `to`, which a node never
+                calls.
         """
         owner = self._owner(circle, key)
         partners = () if owner is None or self._is_left_alone(owner) else self._partners.get(owner, ())
@@ -106,7 +109,7 @@ class OwnerRouting:
         return owner, partners
 
     def note_partners(self, owner: Contact, *, have_answered: bool) -> None:
-        """Note whether all partners of an owner have answered the latest quorum read.
+        """Note whether all partners of an owner answered in the latest quorum read.
 
         If not, this owner coordinates reads itself for 32 requests, and for twice as many after each further failure.
         """
@@ -134,22 +137,22 @@ class OwnerRouting:
             del self._left_alone[next(iter(self._left_alone))]
 
     def another(self, known: Container[str]) -> str | None:
-        """Return the address of a remembered owner that is not in `known`, or None."""
+        """Return the address of a remembered owner that is not in `known`; None if there is none."""
         addresses = () if self._arcs is None else self._arcs.addresses()
         return next((address for address in addresses if address not in known), None)
 
     def learn(
         self, circle: Circle | None, request: Request, cached_owner: Contact | str | None, outcome: Reply | ChordError
     ) -> None:
-        """Take note of the outcome of a request.
+        """Update the cache by the outcome of a request.
 
         This remembers the owner and the partners that a reply names. If `cached_owner` did not reply, or belongs to
-        another ring, this forgets and avoids it. If it is not the owner any more, this only forgets it.
+        another ring, it is forgotten and avoided. If it does not own the key any more, it is only forgotten.
 
         Args:
-            circle: the ring's circle; None if it is not known yet.
+            circle: the circle of the ring; None if it is not known yet.
             request: the request. If it has no key, nothing is noted.
-            cached_owner: the cached owner that the request was sent to, or its address; None: the request was sent to
+            cached_owner: the cached owner to which the request was sent, or its address; None: the request was sent to
                 another node.
             outcome: the reply or the error.
         """
@@ -191,12 +194,12 @@ class MemberList:
     Source: DeCandia et al. 2007 (Dynamo), section 6.4, on client-driven coordination.
 
     Args:
-        size_max: the largest number of members. Of a larger ring the client keeps no list.
+        size_max: the largest number of members. Of a larger ring, no list is kept.
 
     Attributes:
-        addresses: the addresses of the members.
-        is_offered: whether a node has said that it keeps a list.
-        version: the version of the list; empty before the client has read one.
+        addresses: the addresses of the members that are alive.
+        is_offered: whether a node has said in its hello that it keeps a list.
+        version: the bytes that name the version of the list; empty if none is kept.
     """
 
     def __init__(self, size_max: int) -> None:
@@ -213,28 +216,28 @@ class MemberList:
         return vnodes[bisect_left(vnodes, point, key=_id_of) % len(vnodes)] if vnodes else None
 
     def miss(self) -> None:
-        """Count a request whose owner the client did not know, or knew wrongly."""
+        """Count a request for which the cache did not know the owner, or named a wrong one."""
         self._misses_left -= 1
 
     @property
     def is_due(self) -> bool:
-        """Whether to read the list now."""
+        """Whether an operation should read the list now, because enough owners were not known."""
         return self.is_offered and self._misses_left <= 0
 
     def begin(self) -> None:
-        """Note that an operation reads the list, so that no other one does."""
+        """Note that an operation reads the list now, so that `is_due` is False for other operations."""
         self._misses_left = max(MISSES, int(len(self.addresses) * MISSES_PER_MEMBER))
 
     def fail(self) -> None:
-        """Note that a node did not give its list."""
+        """Note that a node did not send its list. The next attempt follows after some more misses."""
         self._misses_left = MISSES_AFTER_FAILURE
 
     def replace(self, entries: Iterable[MemberEntry], version: bytes) -> None:
-        """Take the list of a node in place of the present one.
+        """Replace the list by that of a node. If it has over `size_max` living members, no list is kept.
 
         Args:
             entries: the members; those that are not alive are left out.
-            version: the version of the list.
+            version: the bytes that name the version of the list.
         """
         living = {entry.address: entry.vnodes for entry in entries if entry.state == "alive"}
         if len(living) > self._max:

@@ -60,10 +60,12 @@ T = TypeVar("T")
 
 
 class ClientCall(NamedTuple):
-    """A request to a vnode (a contact) or to the node at an address.
+    """A call of a client: a request to a vnode or to a node.
 
     Attributes:
-        within_s: time limit in seconds, besides that of the effect; None: no further limit.
+        to: the vnode (a contact) or the address of the node.
+        request: the request.
+        within_s: the time limit in seconds, besides that of all calls of the effect; None: no further limit.
     """
 
     to: Contact | str
@@ -77,12 +79,12 @@ class ClientCall(NamedTuple):
 
 
 class MakeCalls(NamedTuple):
-    """Effect: make calls at the same time. The result is an outcome for each.
+    """Effect: make calls at the same time. The result is a tuple with an outcome for each.
 
     Attributes:
         calls: the calls. Their outcomes have the same order.
-        within_s: time limit in seconds, besides the operation's deadline; None: no further limit.
-        among: the number of attempts, this one included, that share the time until the operation's deadline.
+        within_s: the time limit in seconds, besides the operation's deadline; None: no further limit.
+        among: the number of attempts, this one included, that share the time until the operation's deadline equally.
     """
 
     calls: tuple[ClientCall, ...]
@@ -115,17 +117,17 @@ ClientOperation: TypeAlias = Generator[ClientEffect, Any, T]
 
 
 class Timed(Generic[T]):
-    """An operation with a deadline, for a driver.
+    """An operation with a deadline, as a driver executes it.
 
     The driver carries out each effect that `next` returns, and passes the effect's result to the next call.
 
     Args:
-        operation: the operation.
-        now: the time, by the driver's clock.
-        deadline: the operation's deadline, by the same clock.
+        operation: the operation, as steps.
+        now: the time, in seconds on the driver's clock.
+        deadline: the time at which the operation must end, in seconds on the same clock.
 
     Attributes:
-        result: the operation's result, once `next` has returned None.
+        result: the operation's result. It is set once `next` has returned None.
     """
 
     result: T
@@ -136,10 +138,10 @@ class Timed(Generic[T]):
         self._deadline = deadline
 
     def next(self, now: float, result: tuple[Outcome, ...] | None = None) -> MakeCalls | Pause | None:
-        """Advance the operation.
+        """Continue the operation up to its next effect.
 
         Args:
-            now: the time.
+            now: the time, in seconds on the driver's clock.
             result: the result of the previous effect: outcomes after `MakeCalls`, None after `Pause` and at the start.
 
         Returns:
@@ -163,9 +165,11 @@ class Timed(Generic[T]):
             return None
 
     def limit(self, ask: MakeCalls, now: float) -> float:
-        """Return the time by which the calls of a `MakeCalls` must end.
+        """Return the time by which the calls of a `MakeCalls` must end, in seconds on the driver's clock.
 
-        `now` and the result are by the driver's clock.
+        Args:
+            ask: the effect.
+            now: the time, in seconds on the same clock.
         """
         share = self._deadline if ask.among == 1 else now + (self._deadline - now) / ask.among
         return share if ask.within_s is None else min(share, now + ask.within_s)
@@ -192,7 +196,7 @@ def telling(before: ChordError | None, now: ChordError, *, is_write: bool = True
 
 
 def error_of_all(failures: Mapping[str, Outcome]) -> ChordError:
-    """Return the error to raise if none of several nodes gave a useful answer.
+    """Return the error to raise if none of several nodes gave a useful answer. `failures` is by address.
 
     The first error reply has precedence over silences. Several silences become one `PeerUnreachable` that names them
     all. If each of them is a `DeadlineExceeded`, the error is a `DeadlineExceeded`, too.
@@ -207,19 +211,22 @@ def error_of_all(failures: Mapping[str, Outcome]) -> ChordError:
 
 
 class ClientSession:
-    """The state that operations share: entry nodes, circle, and owner cache.
+    """The state that the operations of a client share: entry nodes, circle, and owner cache.
 
     Args:
-        arcs_max: number of arcs with a remembered owner; requests for their keys go straight to the owner. 0: none.
+        entries: the addresses of the entry nodes; at least one.
+        rng, circle: see the attributes.
+        arcs_max: the largest number of arcs with a remembered owner, to which requests for their keys go at once. 0:
+            none.
         members_max: the largest number of nodes in the membership list.
         member: the address of the node that owns the session; None: the session of a client. A node routes its requests
             itself, so it uses the owner cache only for quorum reads, and learns no other entry node.
-        cuts: see the attribute; default: those of a new client.
+        cuts: see the attribute; None: no cut is known yet.
 
     Attributes:
-        entries: addresses of entry nodes: those that the caller named, then remembered owners.
-        circle: the ring's circle; None until it is known.
-        rng: source of pauses and operation ids.
+        entries: the addresses of the entry nodes: those that the caller named, then remembered owners.
+        circle: the circle of the ring; None until it is known.
+        rng: random numbers for pauses and operation ids.
         cuts: the number of the newest cut that the client, or the node, knows.
         owner_routing: the owner cache.
 
@@ -256,13 +263,13 @@ class ClientSession:
         return self.entries[self._at]
 
     def learn(self, address: str, bits: int, ring_id: bytes | None, features: int = 0) -> None:
-        """Take note of a node's ring, which every later node must have, too.
+        """Take note of the ring to which a node belongs. Every later node must belong to it, too.
 
         Args:
             address: the node's address.
-            bits: width of its circle.
-            ring_id: id of its ring; None if the node has not joined yet.
-            features: see `Hello`.
+            bits: the width of its circle, `--bits`.
+            ring_id: the id of its ring; None if the node has not joined yet.
+            features: the features that its hello announces, as bits, such as a membership list.
 
         Raises:
             OtherRing: the ring differs from that of earlier nodes.
@@ -330,7 +337,7 @@ class ClientSession:
     def enter(self) -> ClientOperation[None]:
         """Find an entry node that answers, trying each once, and use it from now on.
 
-        Its hello shows the circle.
+        Its hello says which circle the ring has.
 
         Raises:
             ChordError: none of the nodes answered; see `error_of_all`.
@@ -347,7 +354,10 @@ class ClientSession:
         raise error_of_all(failures)
 
     def read_members(self) -> ClientOperation[None]:
-        """Read the membership list of the entry node, unless it has not changed. An error only postpones that."""
+        """Read the membership list of the entry node, unless it has not changed since the last time.
+
+        After an error the present list stays, and a later operation tries again.
+        """
         members, entry = self.owner_routing.members, self.entry
         members.begin()
         entries: list[MemberEntry] = []
@@ -370,13 +380,13 @@ class ClientSession:
             request = GetMembers(after=page.after)
 
     def listed(self) -> ClientOperation[tuple[str, ...]]:
-        """Return the addresses in the membership list of the entry node; none if no node offers one."""
+        """Return the addresses in the membership list of the entry node; none if no node keeps a list."""
         if self.owner_routing.members.is_offered:
             yield from self.read_members()
         return self.owner_routing.members.addresses
 
     def known_circle(self) -> ClientOperation[Circle]:
-        """Return the ring's circle. Asks a node for it if no hello has shown it yet."""
+        """Return the circle of the ring. If no hello has shown it yet, ask a node for it."""
         if self.circle is None:
             node = yield from self.request(GetStatus())
             assert isinstance(node, Status)
@@ -385,7 +395,7 @@ class ClientSession:
         return self.circle
 
     def attempt_s(self, cached_owner: Contact | str | None = None) -> float | None:
-        """Return the time limit of one attempt in seconds; None: only the operation's.
+        """Return the time limit of one attempt in seconds; None: only the operation's deadline counts.
 
         `cached_owner` is the remembered owner that the attempt asks; None: the attempt asks the entry node.
         """
@@ -394,7 +404,7 @@ class ClientSession:
         return None
 
     def turn_from(self, entry: str) -> None:
-        """Use the entry node after `entry`, unless another operation has switched already.
+        """Use the next entry node in place of `entry`, unless another operation has already done so.
 
         A remembered owner becomes an entry node as well: the nodes that the caller named may all be down.
         """
@@ -410,11 +420,11 @@ class ClientSession:
 
     @staticmethod
     def is_worth_retrying(error: ChordError, attempt: int) -> bool:
-        """Return whether the same request may have another outcome the next time.
+        """Return whether to send the same request again, because its outcome may be another.
 
         Args:
             error: the error of the latest attempt.
-            attempt: its number, from 0.
+            attempt: the number of that attempt, from 0.
         """
         if isinstance(error, RemoteFailure):
             return attempt + 1 < REMOTE_FAILURES_MAX
@@ -427,8 +437,8 @@ class ClientSession:
 
         Args:
             attempt: the number of the latest attempt, from 0.
-            error: its error; None if it ended without one. If the node did not answer, and an entry node is untried,
-                the result is 0.
+            error: its error; None if it ended without one. If the node did not answer, and an entry node was not tried
+                yet, the result is 0.
         """
         if isinstance(error, NO_REPLY) and attempt + 1 < len(self.entries):
             return 0.0  # another entry node has not been tried yet

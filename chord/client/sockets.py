@@ -25,9 +25,16 @@ READ_BYTES = 1 << 16
 
 
 class Link:
-    """A socket that carries a `ClientStream` to a node, from connecting to closing.
+    """A connection of the blocking client: one stream to one node, from connecting to closing.
+
+    Args:
+        address: HOST:PORT of the node.
+        kind: the stream: "control" or "bulk".
+        limits: the sizes of frames.
+        cuts: the number of the newest cut that the client knows.
 
     Attributes:
+        address: as above.
         is_open: whether the handshake is done, and the stream is not closed.
     """
 
@@ -41,7 +48,7 @@ class Link:
     # -- opening: connect, handshake ------------------------------------------------------------------
 
     def dial(self) -> None:
-        """Begin to connect, without waiting for the connection.
+        """Begin to connect, and return before the connection is made.
 
         If the host is a name, the call waits for the resolver.
 
@@ -76,7 +83,10 @@ class Link:
         raise PeerUnreachable(f"no answer from {self.address} ({reason})")
 
     def send_hello(self, deadline: float) -> None:
-        """Wait for the connection, and send the hello.
+        """Wait until the connection is made, and send the client's hello.
+
+        Args:
+            deadline: the time limit, in seconds on the monotonic clock.
 
         Raises:
             PeerUnreachable: the connection was refused, or not made in time.
@@ -97,7 +107,10 @@ class Link:
             raise PeerUnreachable(f"no answer from {self.address} ({error.message})") from None
 
     def receive_hello(self, deadline: float) -> Hello:
-        """Wait for the node's hello. After it, calls can be made.
+        """Wait for the node's hello, and return it. Calls are possible from then on.
+
+        Args:
+            deadline: the time limit, in seconds on the monotonic clock.
 
         Raises:
             ChordError: the node refused the client, or does not speak the protocol.
@@ -120,14 +133,14 @@ class Link:
     # -- calls ----------------------------------------------------------------------------------------
 
     def send(self, request: Request, vnode: Point | None, deadline: float, callback: OnReply) -> int:
-        """Send a call. Returns its id, for `wait`.
+        """Send a request, and return the id of the call for `wait`.
 
         Args:
             request: the request.
-            vnode: the vnode to call; None: the node.
-            deadline: limit on the monotonic clock.
-            callback: gets the outcome, during `wait` or a later call on this link. No callback is made if this method
-                raises.
+            vnode: the point of the vnode to call; None: the node itself.
+            deadline: the time limit for sending, in seconds on the monotonic clock.
+            callback: called with the outcome, during `wait` or a later call on this link. It is not called if this
+                method raises.
 
         Raises:
             UseBulk: the request is too large for a control stream; nothing was sent.
@@ -154,7 +167,7 @@ class Link:
 
         Args:
             call_ids: the ids that `send` returned.
-            deadline: limit on the monotonic clock.
+            deadline: the time limit, in seconds on the monotonic clock.
         """
         try:
             while self._stream.is_waiting(call_ids):
