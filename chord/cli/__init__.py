@@ -157,7 +157,7 @@ def run(args: Sequence[str]) -> int:
     """Run a command, print its errors on stderr, and return its exit code.
 
     Args:
-        args: the words after `chord`. If there are none, the help is printed.
+        args: the words after `chord`. Without any, the help is printed.
     """
     plain.adapt_streams()
     out = Out(as_json="--json" in args)

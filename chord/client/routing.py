@@ -137,7 +137,7 @@ class OwnerRouting:
             del self._left_alone[next(iter(self._left_alone))]
 
     def another(self, known: Container[str]) -> str | None:
-        """Return the address of a remembered owner that is not in `known`; None if there is none."""
+        """Return the address of a remembered owner that is not in `known`; None if all are."""
         addresses = () if self._arcs is None else self._arcs.addresses()
         return next((address for address in addresses if address not in known), None)
 

@@ -73,17 +73,17 @@ ON_AGAIN: Final = 0.75
 
 
 class MemberGossip:
-    """Keeps the membership list of one node (`NodeContext.members`) up to date.
+    """Keeps the membership list of one node (`NodeContext.members`) up to date by gossip.
 
-    Without a list it does nothing, and refuses all requests.
+    If the node keeps no list, this does nothing and refuses all requests.
 
     Args:
         host: the node context.
         lookups: looks up the ids of nodes that do not answer.
-        rng: draws the partners.
+        rng: random numbers, to choose the members to gossip with.
 
     Attributes:
-        on_hot: called when an entry becomes hot after none was.
+        on_hot: functions that are called when there is news to spread after a time without any.
     """
 
     def __init__(self, host: NodeContext, lookups: Lookups, rng: random.Random) -> None:
@@ -102,7 +102,12 @@ class MemberGossip:
     # -- periodic steps -------------------------------------------------------------------------
 
     async def exchange(self) -> None:
-        """Exchange hot entries with one partner; at first, compare the lists instead."""
+        """Send the entries that are news to one other member, and take over the news in its reply.
+
+        A new node first compares its whole list with those of some members instead.
+
+        Concurrency: checkpoints.
+        """
         members = self._refresh()
         if members is None:
             return
@@ -126,7 +131,10 @@ class MemberGossip:
             await self._check(members, partner)
 
     async def compare(self) -> None:
-        """Compare the whole list with that of one partner; both get the entries that they lack."""
+        """Compare the whole list with that of one other member. Afterwards both have the entries that they lacked.
+
+        Concurrency: checkpoints.
+        """
         members = self._refresh()
         if members is None:
             return
@@ -165,13 +173,16 @@ class MemberGossip:
                 wanted.clear()
 
     def longest_s(self) -> float:
-        """Return how long the period of the exchanges may grow now: not at all while an entry is hot."""
+        """Return how long the period of `exchange` may grow now, in seconds: infinity if news has been absent for long.
+
+        While there is news, the result is 0, so that the period does not grow at all.
+        """
         return math.inf if self._is_quiet() and not self._hot and not self._returned else 0.0
 
     # -- announcements --------------------------------------------------------------------------
 
     def join(self) -> None:
-        """Announce this node, because its vnodes are members of the ring."""
+        """Announce in the list that this node is alive, once its vnodes are members of the ring."""
         members = self._host.members
         if members is not None:
             self._has_joined = True
@@ -179,7 +190,11 @@ class MemberGossip:
                 self._announce_self(members, self._start_now(), 0)
 
     def note(self, event: PeerChanged) -> None:
-        """Announce a ring neighbour that went silent or left; call a silent node that is back."""
+        """React to a new state of a peer in the failure detector.
+
+        A ring neighbour that is dead or has left is announced as silent or left. A peer that answers again, but is
+        listed as silent, is called soon.
+        """
         members = self._host.members
         entry = None if members is None else members.get(event.address)
         if members is None or entry is None:
@@ -226,7 +241,9 @@ class MemberGossip:
 
     @handles(Gossip, takes_caller=True)
     def on_gossip(self, request: Gossip, caller: Caller) -> GossipReply:
-        """Merge entries; return which of them were known, and entries that the caller may lack.
+        """Merge the caller's entries into the list, and reply with entries that the caller may lack.
+
+        The reply also says which of the caller's entries were known here.
 
         Raises:
             UnknownRequest: definite; this node keeps no membership list.
@@ -257,7 +274,7 @@ class MemberGossip:
 
     @handles(CompareMembers, takes_caller=True)
     def on_compare(self, request: CompareMembers, caller: Caller) -> CompareMembersReply:
-        """Return the slices with other sums than the caller's, with the fingerprints of their entries.
+        """Return the slices of the list that differ from the caller's, with the fingerprints of their entries.
 
         Raises:
             UnknownRequest: definite; this node keeps no membership list.
@@ -280,7 +297,7 @@ class MemberGossip:
 
     @handles(GetMembers)
     def on_get_members(self, request: GetMembers) -> GetMembersReply:
-        """Return a page of the list; an empty one if the caller has the same list.
+        """Return a page of the list; a page without entries if the caller has the same version of it.
 
         Raises:
             UnknownRequest: definite; this node keeps no membership list.

@@ -59,14 +59,14 @@ FATAL = (OtherRing, DuplicateId)
 
 
 class LastTime(NamedTuple):
-    """The place of a vnode in the ring before a restart, as persisted.
+    """The place that a vnode had in the ring before a restart, as its node stored it.
 
     Attributes:
-        predecessor, successors: the ring pointers; None and () if they were not known.
+        predecessor, successors: its pointers; None and () if they were not known.
         start: the point at which its arc began; None if it owned no arc.
         epoch: the epoch of the arc.
-        marks: its marks: parts of the arc that belonged to vnodes that were down.
-        before: the vnodes at and before `start`, nearest first, as far as known.
+        marks: its marks: the parts of the arc that had belonged to vnodes that were down.
+        before: the vnodes at `start` and before it, the nearest first, as far as known.
     """
 
     predecessor: Contact | None = None
@@ -78,14 +78,14 @@ class LastTime(NamedTuple):
 
 
 class Membership:
-    """Takes one vnode into a ring and out of it.
+    """Joins one vnode to a ring, and lets it leave.
 
     Args:
         vnode: the vnode.
-        transfers: receives and gives the vnode's arc.
+        transfers: receives the vnode's arc in a join, and hands it over in a leave.
 
     Attributes:
-        last: the vnode's place before a restart; empty if it did not restart.
+        last: the place of the vnode before a restart; an empty `LastTime` if it did not restart.
     """
 
     def __init__(self, vnode: Vnode, transfers: Transfers) -> None:
@@ -100,7 +100,7 @@ class Membership:
     # -- join -----------------------------------------------------------------------------------
 
     async def join(self, contacts: list[Contact | str]) -> None:
-        """Join the ring through the contacts, one after another until one leads into it.
+        """Join the ring through the contacts, one after another, until the join succeeds.
 
         When this returns, the vnode is a member and has informed its neighbours.
 
@@ -292,10 +292,12 @@ class Membership:
         raise LookupFailed("no predecessor to join behind")
 
     async def announce(self) -> None:
-        """Become a member, and tell the successor and the predecessor at once.
+        """Make the vnode a member, and inform its successor and its predecessor at once.
 
-        Without these messages, they would notice in their next stabilize round. If a call fails, it is only reported to
-        the observer.
+        Without these messages, they would notice in their next stabilize round. If a call fails, only an event
+        `StepFailed` reports it.
+
+        Concurrency: checkpoints.
         """
         self._vnode.state = "member"
         predecessor = self._ring.predecessor
@@ -436,10 +438,11 @@ class Membership:
     # -- leave ----------------------------------------------------------------------------------
 
     async def leave(self) -> None:
-        """Hand the arc to the next vnode of another node, retrying as often as necessary.
+        """Hand the vnode's arc to the next vnode of another node, and try again until that succeeds.
 
-        The arc is still this vnode's at the end only if no other node is left to take it. Stabilization must go on
-        meanwhile, because the successor may change. Of several adjacent vnodes of this node, the last one goes first.
+        At the end this vnode still owns the arc only if no other node is left to take it. Stabilize rounds must
+        continue meanwhile, because the successor may change. If several adjacent vnodes of this node leave, the last
+        one goes first.
 
         Concurrency: checkpoints; if cancelled, the arc belongs wholly to this vnode or wholly to the receiver.
         """

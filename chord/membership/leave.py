@@ -13,9 +13,9 @@ from chord.wire.messages import Departing, Done, Forget, Pausing, Retiring, Retu
 
 
 class Departures:
-    """Handles the notices of other nodes, and an operator's order to forget a node.
+    """Handles notices that other nodes leave, pause or return, and an operator's order to forget a node.
 
-    If a notice about a node comes from another node, its handler raises `InvalidRequest`.
+    A notice must come from the node that it is about. Otherwise its handler raises `InvalidRequest`.
 
     Args:
         host: the node context.
@@ -32,7 +32,11 @@ class Departures:
 
     @handles(Departing, takes_caller=True)
     def on_departing(self, request: Departing, caller: Caller) -> Done:
-        """Drop the vnodes of a node that has left, and adopt their successor lists."""
+        """Handle the goodbye of a node: drop its vnodes from all lists, and adopt their successor lists.
+
+        Raises:
+            InvalidRequest: definite; another node sent the goodbye.
+        """
         _require_same(request.address, caller)
         self._inherit(request)
         left = {parting.vnode.id for parting in request.partings}
@@ -45,9 +49,12 @@ class Departures:
 
     @handles(Returned, takes_caller=True)
     def on_returned(self, request: Returned, caller: Caller) -> Done:
-        """Probe a restarted node again soon, and no longer count it as in sync.
+        """Handle the notice that a node has restarted: call it soon, and no longer count it as in sync.
 
         Anti-entropy then compares the records that it replicates.
+
+        Raises:
+            InvalidRequest: definite; another node sent the notice.
         """
         _require_same(request.address, caller)
         self._host.peers.passive.hurry(request.address, self._host.peers.now())
@@ -59,9 +66,12 @@ class Departures:
 
     @handles(Retiring, takes_caller=True)
     def on_retiring(self, request: Retiring, caller: Caller) -> Done:
-        """Take a node that is about to leave out of the members of replica sets.
+        """Handle the notice that a node is about to leave: it is no longer a member of replica sets.
 
         It still counts as a node that may hold their records (`ReplicaSet.retiring`).
+
+        Raises:
+            InvalidRequest: definite; another node sent the notice.
         """
         _require_same(request.address, caller)
         for vnode in self._host.vnodes.values():
@@ -71,9 +81,12 @@ class Departures:
 
     @handles(Pausing, takes_caller=True)
     def on_pausing(self, request: Pausing, caller: Caller) -> Done:
-        """Route around a node that stops for a while and keeps its records.
+        """Handle the notice that a node stops for a while and keeps its records: lookups route around it.
 
-        If the node had announced a leave, the leave no longer counts.
+        If the node had announced a leave, it no longer counts as leaving.
+
+        Raises:
+            InvalidRequest: definite; another node sent the notice.
         """
         _require_same(request.address, caller)
         for vnode in self._host.vnodes.values():
@@ -84,9 +97,9 @@ class Departures:
 
     @handles(Forget)
     def on_forget(self, request: Forget) -> Done:
-        """Stop waiting for the records of a node, because an operator gave it up.
+        """Handle an operator's order to forget a node: stop waiting for the node and its records.
 
-        The vnodes in `living` belong to another node at the same address now, and still count.
+        The vnodes in `request.living` belong to another node at the same address, and still count.
         """
         now = self._host.peers.now()
         living = frozenset(request.living)

@@ -21,7 +21,12 @@ EAGER_LOOKS = 2  # self-lookups in every round after a restart, until this many 
 
 
 class Rejoin:
-    """Takes one vnode back into its ring."""
+    """Brings one vnode back into its ring after a restart.
+
+    Args:
+        vnode: the vnode.
+        membership: joins the vnode to the ring, if it must join anew.
+    """
 
     def __init__(self, vnode: Vnode, membership: Membership) -> None:
         self._vnode = vnode
@@ -36,21 +41,22 @@ class Rejoin:
         known: list[Contact | str],
         named: Collection[str] = (),
     ) -> None:
-        """Come back after a restart, with the pointers from before it.
+        """Bring the vnode back, by the pointers that it had before the restart or by a new join.
 
-        If a known node replies as a member, this vnode rejoins through that node. If none does for `resume_s`, the
-        stored pointers count, as far as their nodes reply. All known nodes may be restarting too, or none may reply. A
-        vnode that owned no arc can only join, and waits for a member without limit. This method never starts a new
-        ring.
+        If a known node replies as a member, the vnode joins through that node. If none does within `resume_s`, the
+        vnode takes its stored pointers to those nodes that reply. A vnode that owned no arc can only join, and waits
+        for a member without limit. This method never starts a new ring.
 
         Args:
             last: the vnode's place before the restart.
-            known: contacts and addresses that may be members.
+            known: vnodes and addresses of nodes that may be members.
             named: the addresses among `known` that the operator gave to join by. Until `resume_s` is over, each of them
                 is waited for, even if another node replies as a member.
 
         Raises:
             OtherRing, DuplicateId: definite; the ring does not take the node back, or a named node is of another ring.
+
+        Concurrency: checkpoints.
         """
         self._vnode.state = "resuming"
         self._membership.last = last

@@ -35,14 +35,14 @@ SUMS = 1 << 8 * SUM_BYTES
 
 
 def order(entry: MemberEntry) -> tuple[int, int, int, tuple[Point, ...]]:
-    """Return the key by which the later of two entries of the same node is the larger one."""
+    """Return a key to compare entries of one node by. The entry with the largest key is the latest."""
     return entry.start, entry.count, STATES.index(entry.state), entry.vnodes
 
 
 def contradiction(entry: MemberEntry) -> tuple[int, int] | None:
-    """Return the start and the count with which a node contradicts an entry about itself.
+    """Return the start and the count with which a node must announce itself to replace a wrong entry about itself.
 
-    None means that no larger ones fit a message. Only a hostile peer sends such an entry.
+    None means that no larger numbers fit into a message. Only a hostile peer sends such an entry.
     """
     if entry.count < COUNT_MAX:
         return entry.start, entry.count + 1
@@ -50,9 +50,9 @@ def contradiction(entry: MemberEntry) -> tuple[int, int] | None:
 
 
 def is_valid(entry: MemberEntry) -> bool:
-    """Return whether an entry has the form in which nodes announce themselves and others.
+    """Return whether an entry is well-formed.
 
-    Its vnodes ascend. It has vnodes if and only if it is alive.
+    Its vnodes must be in ascending order. There are vnodes if and only if the state is "alive".
     """
     vnodes = entry.vnodes
     return bool(vnodes) == (entry.state == "alive") and all(a < b for a, b in pairwise(vnodes))
@@ -60,19 +60,19 @@ def is_valid(entry: MemberEntry) -> bool:
 
 @functools.lru_cache(DIGESTS_KEPT)
 def digest(entry: MemberEntry) -> bytes:
-    """Return eight bytes that name an entry; its fingerprint is the first four of them."""
+    """Return a digest of an entry, of eight bytes. Equal entries have equal digests."""
     vnodes = " ".join(f"{int(point):x}" for point in entry.vnodes)
     text = f"{entry.address} {entry.start} {entry.count} {entry.state} {vnodes}"
     return hashlib.blake2b(text.encode(), digest_size=SUM_BYTES).digest()
 
 
 def fingerprint(entry: MemberEntry) -> bytes:
-    """Return the four bytes by which a comparison names an entry."""
+    """Return the fingerprint of an entry: the first four bytes of its digest, by which comparisons of lists name it."""
     return digest(entry)[:FINGERPRINT_BYTES]
 
 
 def pages_of(entries: Iterable[MemberEntry], bytes_max: int) -> Iterator[tuple[MemberEntry, ...]]:
-    """Cut entries into pages of at most about `bytes_max` bytes on the wire."""
+    """Divide entries into pages, each of about `bytes_max` bytes or less in a message, and yield the pages."""
     page: list[MemberEntry] = []
     size = 0
     for entry in entries:
@@ -87,11 +87,16 @@ def pages_of(entries: Iterable[MemberEntry], bytes_max: int) -> Iterator[tuple[M
 
 
 class Slice:
-    """An immutable part of a membership list: the places in an arc of the circle, in ascending order.
+    """A slice of a membership list: the entries at the points of one part of the circle. It is immutable.
+
+    Args:
+        places: pairs of a point and the entry at it, in ascending order. An entry is at each of its vnodes, and at the
+            hash of its address.
+        total: the sum of the digests of these entries, modulo 2^64.
 
     Attributes:
-        places: the points and their entries.
-        sum: the sum of the digests of the entries, modulo 2^64; equal slices have equal sums.
+        places: as above.
+        sum: as `total`. Equal slices have equal sums.
     """
 
     __slots__ = ("__weakref__", "places", "sum")
@@ -104,11 +109,11 @@ class Slice:
 
     @classmethod
     def of(cls, places: Iterable[Place], total: int | None = None) -> Slice:
-        """Return the slice with these places, which ascend: an existing one if an equal one exists.
+        """Return the slice with these places: an existing object if an equal slice exists, otherwise a new one.
 
         Args:
-            places: the places.
-            total: the sum of their digests, modulo 2^64; default: computed here.
+            places: pairs of a point and the entry at it, in ascending order.
+            total: the sum of their digests, modulo 2^64; None: computed here.
         """
         content = tuple(places)
         if total is None:
@@ -122,15 +127,15 @@ class Slice:
 
 
 class Members:
-    """The membership list of one node.
+    """The membership list of one node. It iterates over the entries, each once.
 
     Args:
-        circle: the identifier circle.
-        size_max: the largest number of entries. If the list is full, an unknown node replaces a node that is not
-            alive. Otherwise it is refused.
+        circle: the circle of the ring.
+        size_max: the largest number of entries. If the list is full, an unknown node replaces a node that is not alive.
+            Otherwise it is refused.
 
     Attributes:
-        is_given_up: whether the node keeps no list for now, because the ring is too large.
+        is_given_up: whether the node keeps no list at present, because the ring is too large.
     """
 
     def __init__(self, circle: Circle, size_max: int = MEMBERS_MAX) -> None:
@@ -140,7 +145,7 @@ class Members:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all entries."""
+        """Remove all entries."""
         self._slices = [Slice.of(())]
         self._bits = 0  # the number of slices is 2^bits
         self._size = 0
@@ -159,16 +164,16 @@ class Members:
 
     @property
     def alive(self) -> int:
-        """The number of members that are alive."""
+        """The number of entries with the state "alive"."""
         return self._size - len(self._gone)
 
     @property
     def is_full(self) -> bool:
-        """Whether the list has no room for another living member."""
+        """Whether `size_max` living members are listed, so that there is no room for another one."""
         return self.alive >= self._max
 
     def get(self, address: str) -> MemberEntry | None:
-        """Return the entry of a node, or None."""
+        """Return the entry of the node at an address; None if the list has none."""
         home = self._home(address)
         for point, entry in self._slices[self._index(home)].places:
             if point == home and entry.address == address:
@@ -177,11 +182,11 @@ class Members:
         return None if fading is None else fading[0]
 
     def learn(self, entry: MemberEntry, now: float) -> bool:
-        """Merge an entry; return whether it changed the list.
+        """Add an entry, or replace an earlier entry of the same node; return whether the list changed.
 
         Args:
-            entry: the entry. An invalid one changes nothing.
-            now: the time, in seconds.
+            entry: the entry. It changes nothing if it is invalid, or not later than the known entry.
+            now: the time, in seconds on any clock that `expire` uses, too.
         """
         known = self.get(entry.address)
         if not is_valid(entry) or (known is not None and order(known) >= order(entry)):
@@ -202,10 +207,14 @@ class Members:
         return True
 
     def expire(self, now: float, after_s: float) -> None:
-        """Drop the entries that have not been alive for `after_s` seconds.
+        """Drop the entries of nodes that have been silent or gone for `after_s` seconds.
 
         After half of that time an entry takes no part in comparisons any more. Otherwise nodes that dropped it would
         get it again from nodes that did not.
+
+        Args:
+            now: the time, in seconds on the clock of `learn`.
+            after_s: the time for which such entries are kept, in seconds.
         """
         for address in [address for address, since in self._gone.items() if now - since > after_s / 2]:
             since = self._gone[address]
@@ -220,21 +229,21 @@ class Members:
         self._cut()
 
     def from_point(self, point: int) -> Iterator[MemberEntry]:
-        """Yield the entries in the order of the hashes of their addresses, from a point to the end of the circle."""
+        """Yield the entries in the order of the hashes of their addresses, from `point` to the end of the circle."""
         for piece in self._slices[self._index(point) :]:
             for at, entry in piece.places:
                 if at >= point and at == self._home(entry.address):
                     yield entry
 
     def copy(self) -> Members:
-        """Return a list with the same entries."""
+        """Return a new list with the same entries, which changes independently."""
         made = Members(self._circle, self._max)
         made._slices, made._bits, made._size = list(self._slices), self._bits, self._size
         made._gone, made._fading = dict(self._gone), dict(self._fading)
         return made
 
     def successors(self, point: int) -> Iterator[Contact]:
-        """Yield the vnodes of the living members clockwise from a point, each once."""
+        """Yield the vnodes of living members clockwise from a point, each once. A vnode at the point comes first."""
         first = self._index(point)
         for step in range(len(self._slices) + 1):
             for at, entry in self._slices[(first + step) % len(self._slices)].places:
@@ -245,10 +254,10 @@ class Members:
                         yield Contact(at, entry.address)
 
     def draw(self, pick: Callable[[int], int]) -> MemberEntry | None:
-        """Return a living member at random, each with the same probability; None if the draws found none.
+        """Return a living member at random, each with the same probability; None if many draws found none.
 
         Args:
-            pick: returns a random number below its argument.
+            pick: returns a random number from 0 to its argument, exclusive.
         """
         total = sum(len(piece.places) for piece in self._slices)
         for _ in range(DRAWS_MAX if total else 0):
@@ -266,16 +275,16 @@ class Members:
 
     @property
     def bits(self) -> int:
-        """The logarithm of the number of slices."""
+        """The logarithm to base 2 of the number of slices."""
         return self._bits
 
     @property
     def version(self) -> bytes:
-        """The sum of the whole list; equal lists have the same."""
+        """The sum of the digests of all entries, as eight bytes. Equal lists have equal versions."""
         return self.sums(0)
 
     def sums(self, bits: int) -> bytes:
-        """Return the sums of the 2^bits slices of equal length, of eight bytes each."""
+        """Return the sum of digests in each of 2^bits equal parts of the circle, eight bytes each, clockwise from 0."""
         totals = [0] * (1 << bits)
         if bits <= self._bits:
             for number, piece in enumerate(self._slices):
@@ -287,7 +296,10 @@ class Members:
         return b"".join((total % SUMS).to_bytes(SUM_BYTES, "big") for total in totals)
 
     def in_slice(self, bits: int, index: int) -> dict[bytes, MemberEntry]:
-        """Return the entries in one of the 2^bits slices of equal length, by their fingerprints."""
+        """Return the entries in one of 2^bits equal parts of the circle, by their fingerprints.
+
+        `index` is the number of the part, from 0.
+        """
         span = max(0, self._circle.bits - bits)
         ends = index << span, ((index + 1) << span) - 1
         first, last = (self._index(min(end, self._circle.size - 1)) for end in ends)

@@ -13,7 +13,7 @@ class Load(NamedTuple):
 
     Attributes:
         owned: the share of the circle that it owns, 0 to 1.
-        keys: the number of keys of which it keeps a copy.
+        keys: the number of keys that it has a copy of.
         bytes: the size of these copies, in bytes.
     """
 

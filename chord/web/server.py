@@ -38,7 +38,7 @@ REPORTS: Final = Path("out/lab")
 def readers_max() -> int | None:
     """Return the largest number of readers of the event stream; None: no limit.
 
-    There is a limit only on a system whose kernel cannot close stalled connections.
+    There is a limit only on a system that cannot close stalled connections.
     """
     return None if has_user_timeout() else READERS_MAX
 

@@ -67,27 +67,27 @@ PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Base class of requests and replies."""
+    """Base class of requests and replies: the messages that nodes and clients send."""
 
 
 class Reply(Message, frozen=True):
-    """Base class of replies."""
+    """Base class of replies to requests."""
 
 
 class Done(Reply, frozen=True, tag=128):
-    """Acknowledgement that the request was carried out, without further results."""
+    """Reply without content: the request was carried out."""
 
 
 class Request(Message, frozen=True):
     """Base class of requests.
 
     Attributes:
-        reply: the type of the reply; default `Done`.
-        patient: whether the peer may wait for work elsewhere. If so, a missing answer before the caller's own deadline
-            says nothing about the peer. Default False.
-        for_clients: whether clients send the request, or nodes on behalf of clients. Default False.
-        bulk: whether the request always travels on the bulk stream. Default False.
-        purpose: the class by which the traffic of the request is counted. Default "client".
+        reply: the type of the reply; default: `Done`.
+        patient: whether the called peer may wait for other nodes before it replies. If so, its silence is no sign of a
+            failure. Default: False.
+        for_clients: whether clients send the request, or nodes on behalf of clients. Default: False.
+        bulk: whether the request always travels on the bulk stream. Default: False.
+        purpose: the class in which the traffic of the request is counted. Default: "client".
     """
 
     reply: ClassVar[type[Reply]] = Done
@@ -98,22 +98,24 @@ class Request(Message, frozen=True):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """First frame in each direction: the sender, and the constants of its ring.
+    """The first frame in each direction: it introduces the sender, and has the constants of its ring.
 
     Attributes:
-        version_min, version_max: the protocol versions that the sender supports.
+        version_min, version_max: the lowest and the highest protocol version that the sender supports.
         role: whether the sender is a node or a client.
-        stream: the kind of stream that is opened.
-        cluster, successors, replicas: see `RingConstants`; a client leaves them out.
-        bits: see `RingConstants`. A client sends 0, and learns the number from the answer.
-        ring: the ring id; None for a client, and for a node that has not joined.
+        stream: whether this is a control or a bulk stream.
+        cluster: the name of the cluster; "" for a client.
+        bits: the width of the circle. A client sends 0, and learns it from the hello of the node.
+        successors, replicas: the r and the N of the ring; 0 for a client.
+        ring: the ring id, sixteen random bytes; None for a client, and for a node that has not joined.
         address: the advertised address; "" for a client.
-        incarnation: names the store of the node.
+        incarnation: the incarnation of the node's store; empty for a client.
         vnodes: the ids of the node's vnodes as raw bytes, because both sides have not agreed on their width yet.
         name: the configured name of the node; "" if it has none.
-        cuts: whether the sender takes and sends the number of the newest cut; see `chord/wire/cuts.py`. If not, its
-            peer leaves the number out.
-        features: bits for optional parts of the protocol that the sender takes part in, such as `FEATURE_MEMBERS`.
+        cuts: whether the sender sends and understands the number of the newest cut; see `chord/wire/cuts.py`. If not,
+            its peer leaves the number out.
+        features: one bit for each optional part of the protocol that the sender takes part in, such as
+            `FEATURE_MEMBERS`.
     """
 
     version_min: Annotated[int, Meta(ge=1, le=1 << 16)]
@@ -134,12 +136,13 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ErrorReply(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An error on the wire.
+    """An error in place of a reply.
 
     Attributes:
-        code: the code of its class in `chord.errors`.
-        message: a sentence for people.
-        peer, after_ms: see `ChordError`.
+        code: the number of the error's class in `chord.errors`.
+        message: what failed, as a sentence for people.
+        peer: a vnode that the error names, such as the actual owner; None: none.
+        after_ms: the time after which a retry makes sense, in ms; None: not known.
     """
 
     code: Annotated[int, Meta(ge=0, le=1 << 16)]

@@ -16,16 +16,22 @@ from chord.wire.messages.replicas import ReadCopy, ReadCopyReply
 
 
 class Got(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The outcome of one read: the values, or the error."""
+    """The outcome of one read in a `GetMany`; one of both is None.
+
+    Attributes:
+        values: the values, as the reply to a single `Get` has them.
+        error: the error with which the read failed.
+    """
 
     values: GetReply | None
     error: ErrorReply | None = None
 
 
 class GetManyReply(Reply, frozen=True, tag=151):
-    """The answers to a `GetMany`, in its order.
+    """The outcomes of a `GetMany`.
 
-    They do not say how each replica answered; a single `Get` returns that.
+    Attributes:
+        answers: the outcome of each read, in the order of the request. None says how each replica answered.
     """
 
     answers: Annotated[tuple[Got, ...], Meta(max_length=BATCH_ITEMS_MAX)]
@@ -35,8 +41,11 @@ class GetMany(Request, frozen=True, tag=43):
     """Request to a vnode or a node to read several keys.
 
     A vnode reads the keys that it coordinates, and refuses the others. A node reads all keys, and forwards those of
-    other owners. If the values do not fit the reply, some items are answered with `Overloaded`, to be retried after 0
-    ms. The first values always have room.
+    other owners. If the values do not fit into the reply, some reads end in the error `Overloaded`, to be retried at
+    once.
+
+    Attributes:
+        gets: the reads, each as a single request would have it.
     """
 
     gets: Annotated[tuple[Get, ...], Meta(max_length=BATCH_ITEMS_MAX)]
@@ -47,16 +56,22 @@ class GetMany(Request, frozen=True, tag=43):
 
 
 class Wrote(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The outcome of one write: its acknowledgement, or the error."""
+    """The outcome of one write in a `PutMany`; one of both is None.
+
+    Attributes:
+        written: the acknowledgement, as the reply to a single `Put` has it.
+        error: the error with which the write failed.
+    """
 
     written: Written | None
     error: ErrorReply | None = None
 
 
 class PutManyReply(Reply, frozen=True, tag=152):
-    """The answers to a `PutMany`, in its order.
+    """The outcomes of a `PutMany`.
 
-    They do not say how each replica answered.
+    Attributes:
+        answers: the outcome of each write, in the order of the request. None says how each replica answered.
     """
 
     answers: Annotated[tuple[Wrote, ...], Meta(max_length=BATCH_ITEMS_MAX)]
@@ -65,7 +80,11 @@ class PutManyReply(Reply, frozen=True, tag=152):
 class PutMany(Request, frozen=True, tag=44):
     """Request to a vnode or a node to write several records at the same time.
 
-    Two writes of one key have no order. A vnode or a node handles the keys of other owners as for `GetMany`.
+    Two writes of one key have no order. A vnode refuses keys that it does not coordinate, and a node forwards those of
+    other owners.
+
+    Attributes:
+        writes: the writes, each as a single request would have it.
     """
 
     writes: Annotated[tuple[Put | Merge, ...], Meta(max_length=BATCH_ITEMS_MAX)]
@@ -76,13 +95,21 @@ class PutMany(Request, frozen=True, tag=44):
 
 
 class ReadCopiesReply(Reply, frozen=True, tag=153):
-    """The answers to a `ReadCopies`, in its order; None if a copy had no room."""
+    """A replica's copies of several records.
+
+    Attributes:
+        copies: the copies, in the order of the request; None for a copy that did not fit into the reply.
+    """
 
     copies: Annotated[tuple[ReadCopyReply | None, ...], Meta(max_length=BATCH_ITEMS_MAX)]
 
 
 class ReadCopies(Request, frozen=True, tag=45):
-    """Request for a replica's copies of several records."""
+    """Request to a vnode for its copies of several records.
+
+    Attributes:
+        asks: the records, each as a single `ReadCopy` names it.
+    """
 
     asks: Annotated[tuple[ReadCopy, ...], Meta(max_length=BATCH_ITEMS_MAX)]
     reply = ReadCopiesReply

@@ -27,8 +27,8 @@ class ScanCutReply(Reply, frozen=True, tag=162):
     Attributes:
         records: the records, in the order of the points of their keys, with their quarantine.
         more_after: the key after which the next page begins; None: this page is the last.
-        damaged: number of damaged records that this page and the pages before left out.
-        cut: keys of this page with more versions than the page shows, because one reply cannot hold them all.
+        damaged: the number of damaged records that this page and the pages before it left out.
+        cut: keys of this page with more versions than the page has, because one reply cannot hold them all.
     """
 
     records: Records
@@ -40,12 +40,12 @@ class ScanCutReply(Reply, frozen=True, tag=162):
 class ScanCut(Request, frozen=True, tag=47):
     """*node* Request for the next records of the node's cut: all of its store, hints included.
 
-    Each request renews the lease of the cut (`Limits.cut_lease_s`).
+    The node drops a cut that gets no request for `Limits.cut_lease_s` seconds.
 
     Attributes:
         number: the number of the cut.
         after_key: the last key of the page before; None for the first page.
-        limit: the largest number of records.
+        limit: the largest number of records in the reply.
     """
 
     number: Count
@@ -58,7 +58,12 @@ class ScanCut(Request, frozen=True, tag=47):
 
 
 class CutNote(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A part of a reap log, as the store keeps it."""
+    """A part of a reap log.
+
+    Attributes:
+        name: the name of the part, as the store has it.
+        value: the encoded content.
+    """
 
     name: NoteName
     value: Annotated[bytes, Meta(max_length=VALUE_BYTES_MAX)]
@@ -70,7 +75,7 @@ class GetCutNotesReply(Reply, frozen=True, tag=163):
     Attributes:
         notes: the parts.
         more_after: the name after which the next page begins; None: this page is the last.
-        lease_ms: the time without a request after which the node drops the cut, in ms.
+        lease_ms: the time in ms after which the node drops the cut, unless a request arrives before.
     """
 
     notes: Annotated[tuple[CutNote, ...], Meta(max_length=NOTES_MAX)]
@@ -81,8 +86,8 @@ class GetCutNotesReply(Reply, frozen=True, tag=163):
 class GetCutNotes(Request, frozen=True, tag=59):
     """*node* Request for the reap logs of the node's cut.
 
-    The reader of several cuts needs them: a record in one cut may be reaped in another. Each request renews the lease
-    of the cut. A request for the names after `LAST_NAME` does only that.
+    The reader of several cuts needs them: a record in one cut may be reaped in another. Each request also keeps the cut
+    for another `lease_ms`. A request for the names after `LAST_NAME` does only that.
 
     Attributes:
         number: the number of the cut.

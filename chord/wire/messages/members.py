@@ -35,9 +35,10 @@ class MemberEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         address: the address of the node.
-        start: numbers the runs of the node: the wall clock at its start, in seconds since 1970.
-        count: the number of reports that the node contradicted since then. Only the node itself raises it.
-        state: the state of the node.
+        start: when the node started, by its wall clock, in seconds since 1970. A later run has a larger start.
+        count: how often the node has contradicted a wrong report about itself since its start. Only the node itself
+            raises it.
+        state: "alive", "silent" (its ring neighbours get no answer from it) or "left".
         vnodes: the ids of its vnodes in ascending order; empty unless it is alive.
     """
 
@@ -55,9 +56,9 @@ class GossipReply(Reply, frozen=True, tag=182):
     """Reply to a `Gossip`.
 
     Attributes:
-        known: a bit for each entry of the request, in its order, from the lowest bit of the first byte. The bit is set
-            if the called node knew the entry, or a later one of the same node.
-        entries: entries that the caller may lack: hot ones, later ones, and those that the caller wants.
+        known: one bit for each entry of the request, in its order, from the lowest bit of the first byte. The bit is
+            set if the called node knew this entry or a later one.
+        entries: entries that the caller may lack: news, later entries than the caller's, and those in `Gossip.wanted`.
     """
 
     known: Annotated[bytes, Meta(max_length=NEWS_MAX // 8)]
@@ -65,11 +66,11 @@ class GossipReply(Reply, frozen=True, tag=182):
 
 
 class Gossip(Request, frozen=True, tag=21):
-    """Exchange of entries of the membership list, sent to a node.
+    """Request to a node to exchange entries of the membership list.
 
     Attributes:
-        entries: the hot entries of the caller, or entries that the called node lacks.
-        wanted: fingerprints of entries that the caller lacks, of four bytes each.
+        entries: entries that are news, or that the called node lacks.
+        wanted: the fingerprints of the entries that the caller lacks, of four bytes each.
     """
 
     entries: MemberEntries = ()
@@ -79,23 +80,33 @@ class Gossip(Request, frozen=True, tag=21):
 
 
 class SliceFingerprints(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The fingerprints of all entries in a slice of the circle, of four bytes each."""
+    """The entries in one slice of a membership list, an equal part of the circle.
+
+    Attributes:
+        index: the number of the slice, from 0.
+        fingerprints: the fingerprints of its entries, of four bytes each.
+    """
 
     index: Annotated[int, Meta(ge=0, lt=1 << SLICE_BITS_MAX)]
     fingerprints: Annotated[bytes, Meta(max_length=FINGERPRINT_BYTES * MEMBERS_MAX * MEMBER_VNODES_MAX)]
 
 
 class CompareMembersReply(Reply, frozen=True, tag=183):
-    """The slices with other sums at the called node, with its fingerprints."""
+    """The slices in which two membership lists differ.
+
+    Attributes:
+        slices: the slices, with the fingerprints of the called node's entries.
+    """
 
     slices: Annotated[tuple[SliceFingerprints, ...], Meta(max_length=1 << SLICE_BITS_MAX)]
 
 
 class CompareMembers(Request, frozen=True, tag=22):
-    """Comparison of whole membership lists, sent to a node.
+    """Request to a node to compare two whole membership lists.
 
     Attributes:
-        sums: the caller's sum of each slice of the circle, of eight bytes each. The number of slices is a power of two.
+        sums: for each slice of the caller's list, the sum of its entries' digests, of eight bytes each. The slices are
+            equal parts of the circle, and their number is a power of two.
     """
 
     sums: Annotated[bytes, Meta(max_length=SUM_BYTES << SLICE_BITS_MAX)]
@@ -107,8 +118,8 @@ class GetMembersReply(Reply, frozen=True, tag=184):
     """A page of the membership list of a node.
 
     Attributes:
-        version: the sum of the whole list.
-        entries: the living members of the page, in ring order.
+        version: eight bytes that name the version of the whole list.
+        entries: the living members of the page, in the order of the hashes of their addresses.
         after: the point with which the next page begins; None after the last page.
     """
 
@@ -121,7 +132,8 @@ class GetMembers(Request, frozen=True, tag=23):
     """Request to a node for its membership list, in pages of at most 64 KiB.
 
     Attributes:
-        since: the version that the caller has. If the list still has it, the reply has no entries.
+        since: the version that the caller has; empty: none. If the list still has this version, the reply has no
+            entries.
         after: the point with which the page begins.
     """
 

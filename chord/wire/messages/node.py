@@ -23,14 +23,15 @@ from chord.wire.messages.base import (
 
 
 class OwnedArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An arc that a vnode owns, gives away, took over or gave away before.
+    """An arc that a vnode owns, took over, gives away or has given away.
 
     Attributes:
         start, end: the arc.
-        epoch: the epoch in which the vnode has this role.
-        state: the role. "taken_over" is a part of the owned arc with an unreachable former owner.
+        epoch: the epoch of the arc in which the vnode has this role.
+        state: the role. "owned": it owns the arc. "taken_over": a part of the owned arc, from an unreachable vnode.
+            "giving", "moved": a transfer is in progress or done.
         peer: "owned": the vnode at `start`. "giving" and "moved": the receiver. "taken_over": the unreachable former
-            owner. None if unknown.
+            owner. None: unknown.
     """
 
     start: Point
@@ -41,7 +42,12 @@ class OwnedArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class FingerRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The finger entries `first` to `last`, both included, that point to one vnode."""
+    """A run of fingers that point to the same vnode.
+
+    Attributes:
+        first, last: the numbers of the first and the last finger, both included.
+        contact: the vnode.
+    """
 
     first: Annotated[int, Meta(ge=0, le=160)]
     last: Annotated[int, Meta(ge=0, le=160)]
@@ -55,13 +61,13 @@ class VnodeInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
         contact: the vnode.
         state: the stage of its membership in the ring.
         is_isolated: whether its last neighbours became unreachable, so that it does not know whether it is alone.
-        predecessor: its predecessor, or None.
+        predecessor: its predecessor; None: unknown.
         successors: its successor list.
-        predecessors: its predecessor list, nearest first.
+        predecessors: the vnodes before it, the nearest first.
         arcs: the arc that it owns, followed by arcs that it took over, gives away or gave away.
-        fingers: its finger table, as runs of equal entries.
-        keys: number of records in its arc.
-        rounds: number of completed stabilize rounds.
+        fingers: its finger table, as runs of equal fingers.
+        keys: the number of records in its arc.
+        rounds: the number of stabilize rounds that it has completed.
     """
 
     contact: Contact
@@ -103,12 +109,13 @@ class TransferInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A transfer of an arc's records in progress.
 
     Attributes:
-        kind: why the records move. Records of a "surplus" are kept here, but other nodes should hold them.
+        kind: why the records move: a join, a leave, a repair between replicas, or a "surplus". Records of a surplus are
+            misplaced: other nodes should hold them.
         arc_start, arc_end: the arc.
         peer: the receiver, or the partner of a repair. For a surplus, the owner of the records.
-        done: number of records that are dealt with so far.
-        total: number of records to deal with; None until the partners have compared their records.
-        bytes_sent: bytes of records that were moved so far; 0 for a surplus.
+        done: the number of records that are dealt with so far.
+        total: the number of records to deal with; None until both nodes have compared their records.
+        bytes_sent: the bytes of the records that were moved so far; 0 for a surplus.
         since_ms: how long the transfer has been running, in ms.
     """
 
@@ -126,7 +133,7 @@ class ReplicaState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The state of replication of a vnode's arc, or of a part of it.
 
     Attributes:
-        arc_start, arc_end: the part.
+        arc_start, arc_end: the arc or part.
         members: the members of its replica set, in ring order.
         unreachable: the members that are down.
         pending: the members that are up and not in sync yet, so not known to hold every acknowledged write.
@@ -158,14 +165,14 @@ class Status(Reply, frozen=True, tag=176):
         address: its advertised address.
         pid: the id of its process.
         version: its version of `chord`.
-        preset: the preset of its timing.
-        ring: the ring id; None until the node has joined.
-        cluster: the name that keeps rings apart, see `RingConstants`.
-        fingerprint: of the ring constants, see `RingConstants`.
-        bits: the width of the identifier circle.
-        successors: number of other nodes that a successor list spans.
-        replicas: number of nodes that keep a copy of each record.
-        incarnation: names the store of the node.
+        preset: the preset of its periods and timeouts.
+        ring: the ring id, sixteen random bytes; None until the node has joined.
+        cluster: the name of the cluster. Rings of different clusters never mix.
+        fingerprint: a digest of the ring constants. Nodes with different ones refuse each other.
+        bits: the width of the circle.
+        successors: r, the number of other nodes that a successor list names.
+        replicas: N, the number of nodes that keep a copy of each record.
+        incarnation: the incarnation of its store.
         state: the stage of the node, from "starting" to "stopped"; or "degraded" if it is ready and has `troubles`.
         uptime_ms: the time since the node started, in ms.
         has_data_dir: whether the node keeps its records on a disk.
@@ -174,14 +181,14 @@ class Status(Reply, frozen=True, tag=176):
         misplaced: number of records that this node has to bring to other nodes and then drops. Hints for nodes that are
             down are not counted.
         vnodes: the vnodes of the node.
-        peers: the peers that it heard of most recently, by address.
-        known: vnodes of other nodes that it knows: unreachable ones, fingers and list entries. A crawl of the ring
-            visits them too.
-        counters: named totals since the start, in ascending order of name.
-        timing: periods and timeouts in seconds, see `Timing`.
-        hints: number of records that are kept for other nodes.
+        peers: the peers that it heard of most recently, in the order of their addresses.
+        known: vnodes of other nodes that it knows: unreachable ones, fingers and list entries. A search for all nodes
+            follows them, too.
+        counters: totals since the start, as pairs of a name and a number, in ascending order of the names.
+        timing: the periods and timeouts, as pairs of a name and seconds; see `Timing`.
+        hints: the number of records that it keeps for unreachable nodes.
         under_replicated: number of keys in the node's arcs with a replica that is down or not in sync yet.
-        sibling_keys: number of records with more than one version.
+        sibling_keys: the number of records with more than one version.
         clock_skew_ms: the largest difference to the wall clock of a neighbour, in ms.
         transfers: transfers in progress.
         sets: the state of replication of each part of the node's arcs.
@@ -240,11 +247,11 @@ class GetStatus(Request, frozen=True, tag=64):
 
 
 class Forget(Request, frozen=True, tag=66):
-    """Order of an operator, sent to a node, to give up another node for good.
+    """Order of an operator to a node to forget another node for good.
 
     Attributes:
-        address: the last address of the node that will never be back.
-        living: the vnodes of another node that lives at the address now, and is not given up.
+        address: the last address of the node to forget.
+        living: the vnodes of another node that has this address now, and is not forgotten.
     """
 
     address: Address
@@ -253,9 +260,9 @@ class Forget(Request, frozen=True, tag=66):
 
 
 class Leave(Request, frozen=True, tag=65):
-    """Order to a node to hand everything over, leave the ring and exit.
+    """Order to a node to hand its arcs and records over, leave the ring and exit.
 
-    The node answers at once, and then leaves.
+    The node answers at once, before it has done so.
     """
 
     purpose = "upkeep"

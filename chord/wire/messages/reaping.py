@@ -46,9 +46,11 @@ SeenOfEach: TypeAlias = Annotated[tuple[Seen, ...], Meta(max_length=PAGE_RECORDS
 
 
 class DeadActor(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The dead writes of one record by one actor: those numbered up to `count`.
+    """The writes of one actor to one record, all of them dead: those with the numbers 1 to `count`.
 
-    An actor is the name under which a store numbers its writes of a key.
+    Attributes:
+        actor: the actor.
+        count: the number of its last dead write.
     """
 
     actor: Identity
@@ -56,12 +58,12 @@ class DeadActor(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class LogEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The reap log entry of one record that a store has removed for good.
+    """An entry of a reap log: one record that a store has reaped.
 
     Attributes:
         point: the first bytes of the record's point.
-        dead: the writes of the record, all of them dead.
-        tags: tags of operations that had been replaced, for retry deduplication; see `chord/store/dedup.py`.
+        dead: the writes of the record, by actor. All of them are dead.
+        tags: the last eight bytes of the id of each replaced operation, joined, for retry deduplication.
     """
 
     point: Annotated[bytes, Meta(min_length=1, max_length=8)]
@@ -70,10 +72,11 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class UpTo(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A number for one store: that of a log entry which it made, or a key epoch.
+    """A store, and a number that belongs to it. The field with the `UpTo` says which number.
 
-    The field with the `UpTo` says which; key epochs are in `SliceLog.floors` only. A key epoch is a number in a store's
-    actors. A store takes a new one if it may have lost its count for a key.
+    Attributes:
+        store: the incarnation of the store.
+        number: the number of a log entry that the store made; in `SliceLog.floors`, a key epoch of the store.
     """
 
     store: Incarnation
@@ -84,9 +87,12 @@ UpTos: TypeAlias = Annotated[tuple[UpTo, ...], Meta(max_length=MAKERS_MAX)]
 
 
 class EntryRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Consecutive reap log entries of one maker, the store that wrote them.
+    """Consecutive reap log entries of one maker.
 
-    The first entry has the number `first`.
+    Attributes:
+        maker: the incarnation of the store that reaped the records.
+        first: the number of the first entry.
+        entries: the entries.
     """
 
     maker: Incarnation
@@ -98,12 +104,12 @@ class SliceLog(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The reap log of one slice of the circle at one store.
 
     Attributes:
-        slice: the slice.
-        seen: for each maker of entries, the last entry that the store has applied to its records.
-        trimmed: for each maker, the last entry that the store has dropped from the log to limit its size.
+        slice: the number of the slice.
+        seen: for each maker, the number of the last entry that the store has seen.
+        trimmed: for each maker, the number of the last entry that the store has dropped to limit the size of the log.
         floors: for each store, the highest key epoch among the actors in trimmed entries.
-        tags: tags of the latest replaced operations in trimmed entries; see `LogEntry`.
-        runs: the entries that are sent.
+        tags: the last eight bytes of the ids of the latest replaced operations in trimmed entries, joined.
+        runs: those entries that the message contains.
     """
 
     slice: Slice
@@ -115,22 +121,32 @@ class SliceLog(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SliceSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A slice, and a digest of the reap log entries that a store has applied to it."""
+    """A slice, and which entries of its reap log a store has applied.
+
+    Attributes:
+        slice: the number of the slice.
+        seen: a digest of these entries. Stores with equal digests have applied the same entries.
+    """
 
     slice: Slice
     seen: Seen
 
 
 class GetSeenReply(Reply, frozen=True, tag=154):
-    """The slices of an arc to which the store has applied entries, in ascending order."""
+    """Which reap log entries a store has applied in an arc.
+
+    Attributes:
+        slices: the slices to which it has applied any, in ascending order.
+    """
 
     slices: Annotated[tuple[SliceSeen, ...], Meta(max_length=SLICES)]
 
 
 class GetSeen(Request, frozen=True, tag=53):
-    """Request for digests of the reap log entries that a store has applied, by slice.
+    """Request for digests of the reap log entries that the called store has applied, by slice.
 
-    The slices are those that an arc touches.
+    Attributes:
+        arc_start, arc_end: the arc. The reply covers every slice that it touches.
     """
 
     arc_start: Point
@@ -142,23 +158,33 @@ class GetSeen(Request, frozen=True, tag=53):
 
 
 class AskLog(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One slice of a `GetLogs`, and for each maker the last entry the caller has seen."""
+    """One slice of a `GetLogs`.
+
+    Attributes:
+        slice: the number of the slice.
+        seen: for each maker, the number of the last entry that the caller has seen.
+    """
 
     slice: Slice
     seen: UpTos
 
 
 class GetLogsReply(Reply, frozen=True, tag=155):
-    """The reap logs of the first requested slices, as many as a page holds.
+    """The reap logs of the first requested slices, as many as fit into a page.
 
-    A log that is longer than a page is cut after its first entries.
+    Attributes:
+        slices: the logs. A log that is longer than a page has only its first entries.
     """
 
     slices: Annotated[tuple[SliceLog, ...], Meta(max_length=SLICES_ASKED_MAX)]
 
 
 class GetLogs(Request, frozen=True, tag=54):
-    """Request for the reap log entries of some slices that the caller has not seen."""
+    """Request for the reap log entries of some slices that the caller has not seen.
+
+    Attributes:
+        asks: the slices, each with the entries that the caller has seen.
+    """
 
     asks: Annotated[tuple[AskLog, ...], Meta(max_length=SLICES_ASKED_MAX)]
     reply = GetLogsReply
@@ -168,9 +194,12 @@ class GetLogs(Request, frozen=True, tag=54):
 
 
 class StoreLogs(Request, frozen=True, tag=46):
-    """New reap log entries of the sender, which has just removed records for good.
+    """New reap log entries of the sender, which has just reaped records.
 
     The called store applies an entry if it has seen all earlier entries of the same maker.
+
+    Attributes:
+        slices: the slices, each with its new entries.
     """
 
     slices: Annotated[tuple[SliceLog, ...], Meta(max_length=SLICES_ASKED_MAX)]
@@ -180,10 +209,13 @@ class StoreLogs(Request, frozen=True, tag=46):
 
 
 class FetchLogs(Request, frozen=True, tag=55):
-    """Request to fetch the reap log entries that the caller has for an arc.
+    """Request to fetch from the caller the reap log entries for an arc that the called store has not seen.
 
-    The called store fetches the entries that it has not seen from `asker`, a vnode of the caller. It answers when they
-    are applied and durable.
+    The called store answers when the entries are applied and durable.
+
+    Attributes:
+        arc_start, arc_end: the arc.
+        asker: a vnode of the caller, from which the entries are fetched.
     """
 
     arc_start: Point
@@ -194,18 +226,23 @@ class FetchLogs(Request, frozen=True, tag=55):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A key, and an actor that wrote values of the key which the caller holds."""
+    """The question about one actor in a `Vouch`.
+
+    Attributes:
+        key: a key with old values that the caller holds.
+        actor: the actor that wrote these values.
+    """
 
     key: Key
     actor: Identity
 
 
 class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The answer to a `Claim`: which writes of the actor a store's record knows.
+    """The answer to a `Claim`: which writes of the actor the called store's record knows.
 
     Attributes:
-        count: number of writes of the actor that the record knows.
-        held: how many of these writes, the latest ones, have a version (value or tombstone) in the record.
+        count: the number of writes of the actor that the record knows.
+        held: how many of these writes, counted from the latest, still have a value or a tombstone in the record.
     """
 
     count: Count
@@ -216,7 +253,7 @@ class VouchReply(Reply, frozen=True, tag=156):
     """Reply to a `Vouch`.
 
     Attributes:
-        trimmed: for each maker, the last entry that was trimmed from the log at that moment.
+        trimmed: for each maker, the number of the last entry that was trimmed from the log by then.
         holdings: the answer to each claim, in the order of the claims.
     """
 
@@ -225,13 +262,13 @@ class VouchReply(Reply, frozen=True, tag=156):
 
 
 class Vouch(Request, frozen=True, tag=56):
-    """Request for what a store knows about old values that the caller holds.
+    """Request to a store to vouch for old values that the caller holds.
 
     The caller lacks reap log entries that the called store has trimmed, so these values may have been deleted. The
     called store vouches for an actor's values if it knows all writes of the actor, or still holds a value of it.
 
     Attributes:
-        slice: the slice of the keys.
+        slice: the number of the slice with the keys.
         claims: the keys, each with an actor of old values.
     """
 
@@ -244,7 +281,11 @@ class Vouch(Request, frozen=True, tag=56):
 
 
 class AreExpiredReply(Reply, frozen=True, tag=161):
-    """Reply to an `AreExpired`: the answer for each key, in the order of the keys."""
+    """Which records have expired at the called store.
+
+    Attributes:
+        each: whether the record has expired, for each key in the order of the request.
+    """
 
     each: Annotated[tuple[bool, ...], Meta(max_length=PAGE_RECORDS_MAX)]
 
@@ -254,6 +295,9 @@ class AreExpired(Request, frozen=True, tag=41):
 
     A record has expired if it has had no live value for the grace period, by the clock of the called store. A key
     without a record, or with values in quarantine only, counts as expired.
+
+    Attributes:
+        keys: the keys.
     """
 
     keys: Annotated[tuple[Key, ...], Meta(max_length=PAGE_RECORDS_MAX)]

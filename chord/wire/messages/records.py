@@ -39,7 +39,7 @@ class Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
         op_id: the operation id of the put.
         written_ms: when it was written, by the coordinator's wall clock, in ms since 1970.
         expires_ms: when it expires, by the same clock; 0: never.
-        is_retry: whether an earlier attempt of the put may have left another copy.
+        is_retry: whether an earlier attempt of the same put may have stored another copy of the version.
     """
 
     value: Value | None
@@ -50,12 +50,12 @@ class Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ActorClock(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The events of one actor that a clock knows.
+    """The writes of one actor that a record knows.
 
     Attributes:
-        actor: the actor, see `chord/store/versions.py`.
-        count: number of events known.
-        versions: the versions of the latest events, newest first. Versions of older events were replaced.
+        actor: the actor.
+        count: the number of its writes that the record knows: those numbered 1 to `count`.
+        versions: the versions of its latest writes, the newest first. Versions of earlier writes were replaced.
     """
 
     actor: Identity
@@ -68,8 +68,10 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         key: the key.
-        clock: the dotted version vector set, actors in ascending order; see `chord/store/versions.py`.
-        replaced: operations that were replaced, so that late copies of them are ignored; see `chord/store/dedup.py`.
+        clock: the writes that the record knows and their versions, by actor in ascending order; see
+            `chord/store/versions.py`.
+        replaced: the operations that were replaced, so that late copies of them are ignored; see
+            `chord/store/dedup.py`.
         quarantine: actors with values for which no store vouches, hidden from readers; see `chord/store/reap_log.py`.
     """
 
@@ -83,7 +85,7 @@ ENTRY_BYTES = 48  # overhead of an actor, or of a version, on the wire
 
 
 def wire_bytes(record: Record) -> int:
-    """Return the approximate size of a record on the wire, in bytes."""
+    """Return the approximate size of a record in a message, in bytes."""
     held = [version for entry in (*record.clock, *record.quarantine) for version in entry.versions]
     entries_bytes = ENTRY_BYTES * (len(record.clock) + len(record.quarantine) + len(held))
     return len(record.key) + len(record.replaced) + entries_bytes + sum(len(v.value or b"") for v in held)
@@ -93,14 +95,15 @@ Records: TypeAlias = Annotated[tuple[Record, ...], Meta(max_length=PAGE_RECORDS_
 
 
 class ReplicaLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The action of one replica in a read or a write: a line of the operation's trace.
+    """The outcome of a read or a write at one replica.
 
     Attributes:
         contact: the replica.
-        outcome: ok, stale, absent, unreachable (down), hinted (kept for another node), or the reason in words.
+        outcome: ok, stale, absent, unreachable (down), hinted (kept for another node), or the reason of a failure in
+            words.
         is_counted: whether the replica counts towards R or W.
         rtt_ms: the time until its answer, in ms; None if it did not answer, and for the coordinator itself.
-        version: the first bytes of the digest of its copy's clock; empty if it holds none.
+        version: the first bytes of the digest of the replica's copy; empty if it holds none.
     """
 
     contact: Contact
@@ -122,21 +125,21 @@ class GetReply(Reply, frozen=True, tag=144):
     """The live values of a key.
 
     Attributes:
-        values: several if they are concurrent; none if the key was deleted, expired or never written.
-        context: covers the values.
+        values: the values; several if they are concurrent, none if the key was deleted, expired or never written.
+        context: the context that covers the values.
         owner: the vnode that coordinated the read; None if the request does not ask for it.
         r: number of replicas that answered, the coordinator included.
         r_needed: number of replicas that had to answer.
         replicas: the outcome at each replica, if the request asks for it.
         written_ms: when each value was written, by the wall clock of its coordinator, in ms since 1970.
         quarantined: number of versions of the key in quarantine. They are not among the values.
-        left: number of further live values, which had no room.
+        left: the number of further live values that did not fit into the reply.
         partners: the replicas that the owner asks first. Empty if the request names exactly these or sets `r`, or if
             the owner alone is enough.
-        copy: not empty: the owner read only its own copy, and this is the copy's `ReadDigestReply.copy`. The values are
-            the result of a quorum read if each partner answers with the same digest.
-        is_local: the node that the client asked has read only its own copy (`Get.any`), so the values may be old. Then
-            `owner` is the vnode with this copy.
+        copy: if not empty, the owner read only its own copy, and this is the copy's `ReadDigestReply.copy`. The values
+            are the result of a quorum read if each partner answers with the same digest.
+        is_local: whether the node that the client asked has read only its own copy (`Get.any`), so that the values may
+            be old. Then `owner` is the vnode with this copy.
     """
 
     values: Annotated[tuple[Value, ...], Meta(max_length=SIBLINGS_MAX)]
@@ -164,13 +167,13 @@ class Get(Request, frozen=True, tag=32):
 
     Attributes:
         key: the key.
-        r: number of replicas to read from, the coordinator included; 0: a majority.
+        r: the number of replicas to read from, the coordinator included; 0: a majority.
         partners: the ids of the replicas that the client asks itself, with `ReadDigest`. If they are the replicas that
             the owner would ask, the owner answers from its own copy alone. Otherwise it coordinates the read.
         with_owner: whether the reply names the owner. A client that addresses the owner's vnode knows it.
         with_replicas: whether the reply lists the outcome at each replica.
-        any: any replica may answer. A node with a copy that is in sync and has a live value then reads this copy alone.
-            Without such a copy it forwards the request, and the coordinator ignores this field.
+        any: whether any replica may answer. A node with a copy that is in sync and has a live value then reads this
+            copy alone. Without such a copy it forwards the request, and the coordinator ignores this field.
     """
 
     key: Key
@@ -185,11 +188,11 @@ class Get(Request, frozen=True, tag=32):
 
 
 class ReadDigestReply(Reply, frozen=True, tag=159):
-    """The answer to a `ReadDigest`.
+    """The digest of a replica's copy of a record.
 
     Attributes:
-        copy: identifies the replica's durable copy and the reap-log entries that the replica has applied; empty if it
-            holds no copy.
+        copy: a digest of the durable copy and of the reap log entries that the replica has applied; empty if it holds
+            no copy.
     """
 
     copy: CopyId
@@ -216,19 +219,20 @@ class Written(Reply, frozen=True, tag=145):
     """Acknowledgement of a write.
 
     Attributes:
-        context: covers the write and the versions that it replaced, but no value that stands beside it. The writer has
-            not seen such a value. So the context may not even cover the write itself.
+        context: the context that covers the write and the versions that it replaced, but no value that stands beside
+            it. The writer has not seen such a value. So the context may not even cover the write itself.
         owner: the vnode that coordinated the write; None if the request does not ask for it.
         w: number of nodes on which the write is durable.
         w_needed: number of nodes on which it had to be; less than `quorum` in a ring of fewer nodes.
-        is_sloppy: whether replicas alone do not back the write. Either some of these nodes are stand-ins, or the read
-            before the write lacked a quorum of replicas in sync.
+        is_sloppy: whether the write does not rely on replicas alone. Either some of these nodes are stand-ins, or the
+            read before the write lacked a quorum of replicas in sync.
         replicas: the outcome at each replica, if the request asks for it.
-        beside: number of other live values that stand beside the write.
-        quorum: the write quorum of the ring, a majority of its N replicas.
-        dead: number of values of a merged record that were left out. They were deleted or replaced since the backup, or
-            no store vouches for them.
-        decided: number of quarantined versions that were decided about, or of dead values that were brought back.
+        beside: the number of other live values of the key.
+        quorum: the write quorum of the ring, a majority of N.
+        dead: for a merged record, the number of values that were left out. They were deleted or replaced since the
+            backup, or no store vouches for them.
+        decided: the number of quarantined versions that were dropped or merged, or of dead values that were brought
+            back.
         quarantined: number of versions of the key in quarantine after the write.
     """
 
@@ -246,19 +250,19 @@ class Written(Reply, frozen=True, tag=145):
 
 
 class Put(Request, frozen=True, tag=33):
-    """*vnode or node* Request to write or delete a key. Addressed like a `Get`.
+    """*vnode or node* Request to write or delete a key. A node forwards it to the coordinator.
 
     Attributes:
         key: the key.
         value: the value; None: delete the key.
         op_id: the operation id, the same in every attempt.
-        context: the versions that the write replaces. None: all that a read quorum holds at that moment. Empty: none
-            (`no_context`), so that the write becomes a sibling of a value that exists.
+        context: the context of the versions that the write replaces. None: all that a read quorum holds at that time.
+            Empty: none (`no_context`), so that the write becomes a sibling of a value that exists.
         w: number of nodes on which the write must be durable; 0: a majority.
-        strict: whether only replicas count towards `w`, and no stand-ins.
-        ttl_ms: time to live of the value, in ms; 0: for ever.
+        strict: whether only replicas count towards `w`, not stand-ins.
+        ttl_ms: the time to live of the value, in ms; 0: no limit.
         is_retry: whether an earlier attempt may have been carried out.
-        with_owner, with_replicas: see `Get`.
+        with_owner, with_replicas: whether the reply names the owner, and the outcome at each replica.
     """
 
     key: Key
@@ -281,9 +285,9 @@ class GetQuarantineReply(Reply, frozen=True, tag=157):
 
     Attributes:
         entries: the versions, by actor.
-        context: names these versions for a `DecideQuarantine`.
+        context: the context that names these versions for a `DecideQuarantine`.
         owner: the vnode that coordinated the read.
-        left: number of further versions, which had no room.
+        left: the number of further versions that did not fit into the reply.
         r: number of replicas that answered.
         r_needed: number of replicas that had to answer.
     """
@@ -297,7 +301,7 @@ class GetQuarantineReply(Reply, frozen=True, tag=157):
 
 
 class GetQuarantine(Request, frozen=True, tag=57):
-    """*vnode or node* Request to read the quarantine of a key. Addressed like a `Get`.
+    """*vnode or node* Request to read the quarantine of a key. A node forwards it.
 
     Attributes:
         key: the key.
@@ -312,11 +316,11 @@ class GetQuarantine(Request, frozen=True, tag=57):
 
 
 class DecideQuarantine(Request, frozen=True, tag=58):
-    """*vnode or node* Decision about quarantined versions of a key; sent like a `Put`.
+    """*vnode or node* Request to drop or merge quarantined versions of a key. A node forwards it.
 
     Attributes:
         key: the key.
-        context: names the versions.
+        context: the context that names the versions.
         op_id: the operation id, the same in every attempt.
         merge: False: drop the versions. True: write each of them anew beside the live values, if it has room.
         w: number of nodes on which the decision must be durable; 0: a majority.
@@ -335,24 +339,24 @@ class DecideQuarantine(Request, frozen=True, tag=58):
 
 
 def as_retry(request: Request) -> Request:
-    """Return a request, marked as a retry if it is a write."""
+    """Return a write marked as a retry (`is_retry`); any other request is returned unchanged."""
     is_marked = isinstance(request, WRITES)
     return msgspec.structs.replace(request, is_retry=True) if is_marked else request
 
 
 def without_owner(request: Request) -> Request:
-    """Return the same request without the wish that the reply names the owner."""
+    """Return the same request with `with_owner` False, if it has this field."""
     return msgspec.structs.replace(request, with_owner=False) if isinstance(request, (Get, Put)) else request
 
 
 class Merge(Request, frozen=True, tag=42):
-    """*vnode or node* Request to merge a record from a backup. Addressed like a `Put`.
+    """*vnode or node* Request to merge a record from a backup. A node forwards it.
 
     Attributes:
         record: the record as it was saved.
         w: number of nodes on which the record must be durable; 0: a majority.
-        op_id: not empty: write values anew that were deleted or replaced since the backup, under this operation id.
-            Empty: such values stay deleted or replaced.
+        op_id: if not empty, values that were deleted or replaced since the backup are written anew, under this
+            operation id. Empty: such values stay deleted or replaced.
         is_retry: whether an earlier attempt may have been carried out.
     """
 
@@ -377,9 +381,10 @@ class ScanReply(Reply, frozen=True, tag=146):
         until: the end of the scanned arc: the id of the vnode that answered.
         more_after: None: the arc is done up to `until`. A key: the next page begins after that key.
         now_ms: the owner's wall clock, by which values expire, in ms since 1970.
-        unreachable: the down nodes, if these are enough to hide an acknowledged write; otherwise empty.
-        damaged: on the last page, the points of damaged records of the arc. They are not among `records`.
-        cut: keys of this page with more versions than the page shows, because one reply cannot hold them all.
+        unreachable: the unreachable nodes, if these may hold an acknowledged write that the page lacks; otherwise
+            empty.
+        damaged: on the last page of an owner, the points of damaged records of the arc. They are not among `records`.
+        cut: keys of this page with more versions than the page has, because one reply cannot hold them all.
     """
 
     records: Records
@@ -400,11 +405,11 @@ class Scan(Request, frozen=True, tag=34):
     The owner of the first point behind `after` answers, with records up to its own id.
 
     Attributes:
-        after: the point. It is the same for all pages of one owner.
+        after: the point after which the records begin. It is the same for all pages of one owner.
         after_key: the last key of the page before; None for the first page of an owner.
-        limit: the largest number of records.
-        what: live (records without their quarantine), whole (records with it), or quarantine (only the quarantine, of
-            the records that have one).
+        limit: the largest number of records in the reply.
+        what: "live": records without their quarantine. "whole": records with it. "quarantine": only the quarantine, of
+            the records that have one.
     """
 
     after: Point

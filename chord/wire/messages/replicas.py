@@ -33,9 +33,8 @@ class ReadCopyReply(Reply, frozen=True, tag=147):
     Attributes:
         record: the record; None if the copy is the same as the caller's, or if the replica holds none.
         is_same: whether the copy is the same as the caller's.
-        is_in_sync: whether the replica has been in sync in the key's arc, and has kept the arc since.
-        seen: digest of the reap log entries that the replica has applied to the key's slice, one of 4,096 equal parts
-            of the circle. The reap log (`chord/store/reap_log.py`) lists removed records.
+        is_in_sync: whether the replica was found in sync in the key's arc, and has replicated the arc ever since.
+        seen: a digest of the reap log entries that the replica has applied to the key's slice.
         is_damaged: whether the replica's copy is damaged. If so, `is_in_sync` is False.
     """
 
@@ -60,15 +59,14 @@ class ReadCopy(Request, frozen=True, tag=35):
 
 
 class StoreCopies(Request, frozen=True, tag=36):
-    """Request to merge records. The answer comes when they are durable.
+    """Request to merge records into the called store. The reply is sent when they are durable.
 
-    The answer is the error `Behind` if sender and receiver have applied different reap log entries
-    (`chord/store/reap_log.py`) to the slice of a record. Slices are 4,096 equal parts of the circle.
+    The error `Behind` means that sender and receiver have applied different reap log entries to the slice of a record.
 
     Attributes:
         records: the records.
         as_hints: whether the records are hints for an unreachable node, to be kept until all replicas hold them.
-        seen: for each record, the digest of the entries that the sender has applied to the record's slice.
+        seen: for each record, a digest of the reap log entries that the sender has applied to the record's slice.
     """
 
     records: Records
@@ -78,14 +76,13 @@ class StoreCopies(Request, frozen=True, tag=36):
 
 
 class GetSumsReply(Reply, frozen=True, tag=148):
-    """Digest sums of parts of the circle (`store/merkle.py`).
+    """The sums of record digests in parts of the Merkle tree (`store/merkle.py`).
 
     Attributes:
         sums: the sum of each requested part, in the order of the request.
-        is_in_sync: whether this node has been in sync in the requested arc, and has kept the arc since.
-        seen: one digest of the reap log entries (`chord/store/reap_log.py`) that this node has applied in the arc; only
-            at level 0.
-        was_in_sync: whether `is_in_sync` holds, or held before this node was away.
+        is_in_sync: whether this node was found in sync in the requested arc, and has replicated the arc ever since.
+        seen: a digest of the reap log entries that this node has applied in the arc; empty except at level 0.
+        was_in_sync: whether `is_in_sync` is true, or was before this node was away.
     """
 
     sums: Annotated[tuple[Digest, ...], Meta(max_length=SUMS_MAX)]
@@ -95,12 +92,12 @@ class GetSumsReply(Reply, frozen=True, tag=148):
 
 
 class GetSums(Request, frozen=True, tag=37):
-    """Request for the digest sums of the records in arc ∩ part, for each part.
+    """Request for the sums of record digests in parts of the Merkle tree, limited to an arc.
 
     Attributes:
-        arc_start, arc_end: the arc.
-        level: 0, 1 or 2, which cuts the circle into 1, 64 or 4096 parts.
-        parts: the numbers of the parts.
+        arc_start, arc_end: the arc. Only records in it count.
+        level: the level of the tree: 0, 1 or 2, with 1, 64 or 4,096 parts of the circle.
+        parts: the numbers of the parts at this level, from 0.
     """
 
     arc_start: Point
@@ -113,16 +110,23 @@ class GetSums(Request, frozen=True, tag=37):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A key, and the digest of its record, which shows whether two copies differ."""
+    """A key and a digest of its record. Different digests show that two copies differ.
+
+    Attributes:
+        key: the key.
+        digest: the digest.
+    """
 
     key: Key
     digest: Digest
 
 
 class GetHeadsReply(Reply, frozen=True, tag=149):
-    """A page of keys and digests in ring order.
+    """A page of keys with the digests of their records.
 
-    If `is_cut`, the arc has more keys after the last.
+    Attributes:
+        heads: the keys and digests, in ring order.
+        is_cut: whether the arc has more keys after the last one.
     """
 
     heads: Annotated[tuple[Head, ...], Meta(max_length=HEADS_MAX)]
@@ -130,7 +134,7 @@ class GetHeadsReply(Reply, frozen=True, tag=149):
 
 
 class GetHeads(Request, frozen=True, tag=38):
-    """Request for a page of keys and digests of the records in an arc.
+    """Request for a page of the keys in an arc, with the digests of their records.
 
     Attributes:
         arc_start, arc_end: the arc.
@@ -147,13 +151,12 @@ class GetHeads(Request, frozen=True, tag=38):
 
 
 class GetCopiesReply(Reply, frozen=True, tag=150):
-    """The first requested records, as many as fit one frame.
+    """The first requested records, as many as fit into one frame.
 
     Attributes:
         records: the records, in the order of the request. Records that the node does not hold are left out.
-        asked: number of requested keys, from the first on, that this reply covers.
-        seen: for each record, the digest of the reap log entries that the node has applied to the record's slice; see
-            `ReadCopyReply`.
+        asked: the number of requested keys, counted from the first, that this reply covers.
+        seen: for each record, a digest of the reap log entries that the node has applied to the record's slice.
     """
 
     records: Records
@@ -162,7 +165,11 @@ class GetCopiesReply(Reply, frozen=True, tag=150):
 
 
 class GetCopies(Request, frozen=True, tag=39):
-    """Request for the records of some keys."""
+    """Request for the called node's records of some keys.
+
+    Attributes:
+        keys: the keys.
+    """
 
     keys: Annotated[tuple[Key, ...], Meta(max_length=PAGE_RECORDS_MAX)]
     reply = GetCopiesReply
@@ -172,9 +179,12 @@ class GetCopies(Request, frozen=True, tag=39):
 
 
 class InSync(Request, frozen=True, tag=40):
-    """Notice of an arc's owner that the called replica is in sync in that arc.
+    """Notice of an arc's owner to a replica: it is in sync in that arc.
 
     The replica then holds every acknowledged write there.
+
+    Attributes:
+        arc_start, arc_end: the arc.
     """
 
     arc_start: Point
@@ -186,13 +196,11 @@ class InSync(Request, frozen=True, tag=40):
 
 
 class JoinArc(Request, frozen=True, tag=48):
-    """Request of a joining vnode for the part of an arc up to its own id.
-
-    The owner of the arc gets it.
+    """Request of a joining vnode to the owner of its id, for the part of the owner's arc up to that id.
 
     Attributes:
         joiner: the joining vnode.
-        session: the id of the transfer, chosen by the joiner.
+        session: the id of the transfer, which the joiner chose.
     """
 
     joiner: Contact
@@ -201,11 +209,11 @@ class JoinArc(Request, frozen=True, tag=48):
 
 
 class HandOver(Request, frozen=True, tag=49):
-    """Request of a leaving vnode to the called vnode, to accept the leaver's arc.
+    """Request of a leaving vnode to another vnode, to accept the leaver's arc.
 
     Attributes:
         leaver: the leaving vnode.
-        session: the id of the transfer, chosen by the leaver.
+        session: the id of the transfer, which the leaver chose.
     """
 
     leaver: Contact
@@ -214,7 +222,15 @@ class HandOver(Request, frozen=True, tag=49):
 
 
 class StorePage(Request, frozen=True, tag=50):
-    """Request to merge records of an arc in transfer, answered like `StoreCopies`."""
+    """Request to merge records of an arc in transfer. The reply is sent when they are durable.
+
+    The error `Behind` means that sender and receiver have applied different reap log entries to the slice of a record.
+
+    Attributes:
+        session: the id of the transfer.
+        records: the records.
+        seen: for each record, a digest of the reap log entries that the sender has applied to the record's slice.
+    """
 
     session: Identity
     records: Records
@@ -233,12 +249,12 @@ class Switch(Request, frozen=True, tag=51):
         session: the id of the transfer.
         arc_start, arc_end: the arc.
         epoch: the epoch in which the called vnode answers for the arc.
-        boundary: the vnode known to stand at `arc_start`.
-        before: the vnodes that stand before the boundary, nearest first, as far as the giver knows.
-        marks: parts of the arc with an unreachable former owner, which may hold the only copies there.
-        unreachable: down vnodes that the giver counts as holders of replicas.
+        boundary: the vnode at `arc_start`; None: unknown.
+        before: the vnodes before the boundary, the nearest first, as far as the giver knows.
+        marks: marks: parts of the arc with an unreachable former owner, which may hold the only copies there.
+        unreachable: the unreachable vnodes that the giver counts as holders of replicas.
         is_in_sync: whether the giver holds every acknowledged write of the arc. If so, the receiver does now, too.
-        passive: unreachable nodes that may come back with records, as far as the giver knows.
+        passive: unreachable nodes that may come back with records, as far as the giver knows, for the passive list.
         left: vnodes that left for good.
     """
 
@@ -257,7 +273,11 @@ class Switch(Request, frozen=True, tag=51):
 
 
 class Abandon(Request, frozen=True, tag=52):
-    """Notice that a transfer ends without a `Switch`; a new transfer may begin."""
+    """Notice that a transfer ends without a `Switch`. A new transfer of the arc may begin.
+
+    Attributes:
+        session: the id of the transfer.
+    """
 
     session: Identity
     purpose = "transfer"

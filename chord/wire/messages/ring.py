@@ -28,10 +28,10 @@ class PingReply(Reply, frozen=True, tag=129):
     """Reply to a `Ping`: the vnode is alive.
 
     Attributes:
-        state: the state of the vnode.
-        is_owner: whether the vnode answers for an arc.
-        has_met_quorum: whether, since its node started, the vnode joined a running ring or had a write quorum of
-            replicas up at one time. If not, the vnode is no evidence that the ring has acknowledged writes since then.
+        state: the stage of the vnode's membership.
+        is_owner: whether the vnode owns an arc.
+        has_met_quorum: whether, since its node started, the vnode joined a running ring or saw a write quorum of
+            replicas up at the same time. If not, the ring may have acknowledged no write since then.
     """
 
     state: Literal["joining", "resuming", "member", "leaving"] = "member"
@@ -40,7 +40,7 @@ class PingReply(Reply, frozen=True, tag=129):
 
 
 class Ping(Request, frozen=True, tag=1):
-    """Liveness check of a vnode, or of a node as a whole."""
+    """Request to a vnode or a node that only asks for a sign of life."""
 
     reply = PingReply
     purpose = "upkeep"
@@ -62,7 +62,7 @@ UnreachableVnodes: TypeAlias = Annotated[tuple[UnreachableVnode, ...], Meta(max_
 
 
 class MarkedArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A part of an arc with its only copies on a node that is down.
+    """A mark: a part of an arc with copies that may be only on a node that is down.
 
     A key that is absent in this part is not reported as "not found".
 
@@ -86,15 +86,15 @@ class GetRingReply(Reply, frozen=True, tag=130):
 
     Attributes:
         me: the member.
-        predecessor: its predecessor, or None.
+        predecessor: its predecessor; None: unknown.
         successors: its successor list.
-        predecessors: its predecessor list, nearest first.
-        owned_from: the start of the arc that the member answers for; None if it answers for no arc.
-        unreachable: down vnodes that still count as holders of replicas (`ring/preference_list.py`). They are the
-            owners of the arcs that the member took over, and vnodes that follow the member.
+        predecessors: the vnodes before it, the nearest first.
+        owned_from: the start of the arc that the member owns; None if it owns none.
+        unreachable: the unreachable vnodes that still count as holders of replicas. They owned arcs that the member
+            took over, or they follow the member.
         now_ms: the wall clock of the node, in ms since 1970.
         marks: if the ring keeps one copy of each record, the parts of arcs with a down owner that the member waits for.
-            They lie in the member's arc, or in arcs that it had before a restart. Empty if the ring keeps more copies.
+            They are in the member's arc, or in arcs that it had before a restart. Empty if the ring keeps more copies.
     """
 
     me: Contact
@@ -111,8 +111,8 @@ class GetRing(Request, frozen=True, tag=2):
     """Request for the pointers of a vnode.
 
     Attributes:
-        adopt: whether the caller may adopt the pointers. If so, the called vnode discards a reply that it waits for,
-            and asks again: abort-if-observed (`chord/stabilize.py`).
+        adopt: whether the caller may adopt the pointers. If so, the called vnode discards a reply for which it waits,
+            and asks again: abort-if-observed.
     """
 
     adopt: bool = True
@@ -121,9 +121,12 @@ class GetRing(Request, frozen=True, tag=2):
 
 
 class Notify(Request, frozen=True, tag=3):
-    """NOTIFY: `peer` may be the called vnode's predecessor.
+    """Notice to a vnode that `peer` may be its predecessor.
 
-    The reply comes before the rectify step, in which the called vnode decides.
+    The reply is sent before the called vnode decides whether it is.
+
+    Attributes:
+        peer: the possible predecessor.
     """
 
     peer: Contact
@@ -131,9 +134,12 @@ class Notify(Request, frozen=True, tag=3):
 
 
 class Offer(Request, frozen=True, tag=4):
-    """Hint that `peer` may be the called vnode's successor.
+    """Hint to a vnode that `peer` may be its successor.
 
-    The called vnode queries the peer, and adopts it if it lies before the present successor.
+    The called vnode asks the peer for its pointers, and adopts it if it is before the present successor.
+
+    Attributes:
+        peer: the possible successor.
     """
 
     peer: Contact
@@ -141,15 +147,17 @@ class Offer(Request, frozen=True, tag=4):
 
 
 class PointersChanged(Request, frozen=True, tag=9):
-    """News: the pointers or the arc of a neighbour have changed, so the called vnode asks its neighbours soon."""
+    """Notice that the pointers or the arc of a neighbour have changed. The called vnode asks its neighbours soon."""
 
     purpose = "upkeep"
 
 
 class Parting(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A departing vnode and its successor list.
+    """A vnode that leaves.
 
-    A predecessor that has this vnode at the head of its own list takes over the list.
+    Attributes:
+        vnode: the vnode.
+        successors: its successor list, which a vnode adopts if it has `vnode` as its first successor.
     """
 
     vnode: Contact
@@ -157,13 +165,13 @@ class Parting(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Departing(Request, frozen=True, tag=5):
-    """Goodbye of a node that leaves for good, sent to a node.
+    """Goodbye to a node: the sender leaves for good.
 
     The sender has handed all its arcs and records over.
 
     Attributes:
         address: the address of the sender.
-        partings: its vnodes.
+        partings: the vnodes of the sender, with their successor lists.
     """
 
     address: Address
@@ -172,9 +180,12 @@ class Departing(Request, frozen=True, tag=5):
 
 
 class Retiring(Request, frozen=True, tag=7):
-    """Notice, sent to a node, that the sender is about to leave.
+    """Notice to a node that the sender is about to leave.
 
-    The called node drops the sender from the replica sets, so that other nodes copy the sender's records.
+    The called node drops the sender from replica sets, so that other nodes copy the sender's records.
+
+    Attributes:
+        address: the address of the sender.
     """
 
     address: Address
@@ -182,9 +193,12 @@ class Retiring(Request, frozen=True, tag=7):
 
 
 class Returned(Request, frozen=True, tag=8):
-    """Notice, sent to a node, that the sender is a member, new or after an absence.
+    """Notice to a node that the sender is a member now, new or after an absence.
 
-    Facts that the called node noted about the sender before no longer count.
+    The called node discards its facts about the sender, such as that it was in sync.
+
+    Attributes:
+        address: the address of the sender.
     """
 
     address: Address
@@ -192,9 +206,12 @@ class Returned(Request, frozen=True, tag=8):
 
 
 class Pausing(Request, frozen=True, tag=6):
-    """Notice, sent to a node, that the sender stops for a while and keeps its data.
+    """Notice to a node that the sender stops for a while and keeps its records.
 
     The called node routes around the sender and waits for its return.
+
+    Attributes:
+        address: the address of the sender.
     """
 
     address: Address
@@ -205,12 +222,13 @@ class Pausing(Request, frozen=True, tag=6):
 
 
 class Via(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How a hop was reached.
+    """How a lookup found a vnode of its path.
 
     Attributes:
-        kind: the table that named the hop. Finger, successor and predecessor are tables of the vnode asked before.
-            Cache (of owners) and member are tables of the node that looks. "start" for the vnode of the first step.
-        index: the entry of that table, for a finger or a successor; otherwise 0.
+        kind: the table that named the vnode. Fingers, successors and the predecessor are tables of the vnode asked
+            before. "cache" (of owners) and "member" (the membership list) are tables of the node that performs the
+            lookup. "start": the vnode of the first step.
+        index: the number of the entry in that table, for a finger or a successor; otherwise 0.
     """
 
     kind: Literal["start", "finger", "successor", "cache", "predecessor", "member"]
@@ -218,7 +236,12 @@ class Via(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Candidate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A vnode that a lookup may ask next, and how the lookup found it."""
+    """A vnode that a lookup may ask next.
+
+    Attributes:
+        contact: the vnode.
+        via: how the lookup found it.
+    """
 
     contact: Contact
     via: Via
@@ -228,8 +251,9 @@ class FindNextReply(Reply, frozen=True, tag=131):
     """Candidates for the next hop of a lookup.
 
     Attributes:
-        final: whether the candidates are the key's successor and the vnodes after it, so that the routing ends.
-        candidates: the vnodes, best first.
+        final: whether the candidates are the key's successor and the vnodes after it, so that the lookup has found the
+            owner.
+        candidates: the vnodes to ask, the best first.
         spacing: the mean gap between vnodes in the called vnode's successor list, as a share of the circle; 1.0 if the
             vnode is alone.
     """
@@ -240,12 +264,12 @@ class FindNextReply(Reply, frozen=True, tag=131):
 
 
 class FindNext(Request, frozen=True, tag=16):
-    """Request for the next hops of a lookup that the called vnode knows.
+    """Request to a vnode for the next hops of a lookup.
 
     Attributes:
         key: the point of the key.
-        route: classic (fingers and successor) or fast (stop if the successor list brackets the key).
-        tried: ids of vnodes that this lookup has tried in vain.
+        route: "classic": by fingers and the successor. "fast": stop as soon as the successor list reaches the key.
+        tried: the ids of vnodes that this lookup has tried without success.
         successor_only: whether to use only the successor list.
     """
 
@@ -258,17 +282,17 @@ class FindNext(Request, frozen=True, tag=16):
 
 
 class ConfirmReply(Reply, frozen=True, tag=132):
-    """Confirmation that the called vnode is the owner of a key, and the replica set.
+    """Confirmation that the called vnode owns a key, with the replica set.
 
     Attributes:
-        owner: the called vnode. It answers for (`arc_start`, its own id].
+        owner: the called vnode. Its arc ends at its own id.
         arc_start: the start of its arc.
         epoch: the epoch of its arc.
         replicas: the members of the replica set, in ring order.
         unreachable: the members that are down.
-        holders: the nodes that are to hold the record now: the members that are up, and stand-ins for the others. If
+        holders: the nodes that should hold the record now: the members that are up, and stand-ins for the others. If
             these are fewer than `needed`, nodes that are about to leave are added.
-        needed: number of nodes that must hold a record before another node may drop it.
+        needed: the number of nodes that must hold a record before another node may drop it.
     """
 
     owner: Contact
@@ -281,9 +305,10 @@ class ConfirmReply(Reply, frozen=True, tag=132):
 
 
 class Confirm(Request, frozen=True, tag=17):
-    """Question whether the called vnode is the owner of a key.
+    """Question whether the called vnode owns a key. If not, the answer is the error `NotOwner`.
 
-    `key` is the point of the key. If the vnode is not the owner, the answer is the error `NotOwner`.
+    Attributes:
+        key: the point of the key.
     """
 
     key: Point
@@ -292,15 +317,15 @@ class Confirm(Request, frozen=True, tag=17):
 
 
 class HopTrace(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One line of a trace.
+    """One hop of a lookup: a vnode that was asked.
 
     Attributes:
         contact: the vnode that was asked.
         via: how it was found.
         remaining: the share of the circle from this vnode to the key, 0.0 to 1.0.
         rtt_ms: the round-trip time in ms; None for the start, and for a hop that did not answer.
-        at_ms: when the hop had answered or failed, in ms since the lookup began.
-        outcome: "ok", or in words why the hop was of no use.
+        at_ms: when the hop answered or failed, in ms since the lookup began.
+        outcome: "ok", or the reason in words why the hop was of no use.
         is_dead: whether the hop did not answer.
     """
 
@@ -319,22 +344,25 @@ class Trace(Reply, frozen=True, tag=133):
     Attributes:
         key: the point that was looked up.
         start: the vnode that made the first step.
-        owner: the vnode that answers for the key.
+        owner: the vnode that owns the key.
         owner_via: how the owner was found.
         owner_rtt_ms: the round-trip time of the owner's answer, in ms.
         replicas: the members of the key's replica set, in ring order.
-        hops: the start, and each vnode that was asked. The dead hops of earlier attempts are included.
-        mode: iterative, recursive or successor.
-        route: classic, fast or full.
-        path_length: number of live hops from the start to the key's predecessor.
+        hops: the start, and each vnode that was asked, also those of earlier attempts that did not answer.
+        mode: "iterative": one node asks every hop. "recursive": each hop asks the next. "successor": iterative, along
+            successors only.
+        route: "classic": fingers and successor lists. "fast": remembered owners, too. "full": first the membership
+            list.
+        path_length: the number of hops that answered, from the start to the key's predecessor.
         timeouts: number of calls that were not answered.
         calls: number of calls to other nodes.
         duration_ms: the time that the lookup took, in ms.
-        nodes_estimate: an estimate of the number of vnodes, from the gaps in the successor lists on the way.
+        nodes_estimate: an estimate of the number of vnodes in the ring, from the gaps in the successor lists on the
+            way.
         arc_start: the start of the owner's arc.
         epoch: the epoch of that arc.
         unreachable: the replicas that do not answer the owner.
-        holders: the nodes that are to hold the record now; see `ConfirmReply`.
+        holders: the nodes that should hold the record now; see `ConfirmReply`.
     """
 
     key: Point
@@ -360,8 +388,11 @@ class Trace(Reply, frozen=True, tag=133):
 class Lookup(Request, frozen=True, tag=18):
     """Request to a vnode or a node to look up a key and return the trace.
 
-    The lookup starts at the called vnode, or at the first vnode of the called node that is a member. `key` is the point
-    of the key.
+    The lookup starts at the called vnode, or at the first vnode of the called node that is a member.
+
+    Attributes:
+        key: the point of the key.
+        mode, route: as in `Trace`.
     """
 
     key: Point
@@ -376,8 +407,8 @@ class FindNeighboursReply(Reply, frozen=True, tag=134):
     """The two adjacent vnodes around a point, on the called vnode's ring.
 
     Attributes:
-        predecessor: the vnode before the point.
-        successor: the vnode after the predecessor.
+        predecessor: the next vnode before the point.
+        successor: the vnode after the predecessor: at the point or behind it.
         ring: the ring id of the called node; None if it has none. A joiner adopts it.
         has_left: whether the called node knows that the vnode at this point has left for good.
     """
@@ -389,9 +420,12 @@ class FindNeighboursReply(Reply, frozen=True, tag=134):
 
 
 class FindNeighbours(Request, frozen=True, tag=19):
-    """Request to a vnode or a node for the two vnodes next to a point.
+    """Request to a vnode or a node for the two adjacent vnodes around a point, as it sees the ring.
 
-    The answer is the called vnode's view of the ring. Joins and self-lookups use it.
+    Joins and self-lookups use it.
+
+    Attributes:
+        point: the point.
     """
 
     point: Point
@@ -401,13 +435,13 @@ class FindNeighbours(Request, frozen=True, tag=19):
 
 
 class ForwardReply(Reply, frozen=True, tag=135):
-    """The result of a recursive lookup, on its way back to the start.
+    """The result of the rest of a recursive lookup, on its way back to the start.
 
     Attributes:
         hops: the hops after the called vnode.
         candidates: the key's successor and the vnodes after it.
         elapsed_ms: the time that the called vnode took, in ms. The caller subtracts it from its own round-trip time.
-        spacing: see `FindNextReply`; a mean over the hops.
+        spacing: the mean gap between vnodes on the way, as a share of the circle.
     """
 
     hops: Annotated[tuple[HopTrace, ...], Meta(max_length=HOPS_MAX)]
@@ -417,11 +451,11 @@ class ForwardReply(Reply, frozen=True, tag=135):
 
 
 class Forward(Request, frozen=True, tag=20):
-    """Request to carry a recursive lookup on towards the key.
+    """Request to a vnode to continue a recursive lookup towards the key.
 
     Attributes:
         key: the point of the key.
-        route: classic or fast, as for `FindNext`.
+        route: "classic" or "fast", as in `FindNext`.
         hops_left: number of further hops that are allowed.
     """
 

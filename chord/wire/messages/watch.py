@@ -29,20 +29,20 @@ T = TypeVar("T")
 
 
 class WatchRequest(Request, Generic[T], frozen=True):
-    """Base class of the questions of a watcher, sent to a node; `T` is the type of the reply."""
+    """Base class of the requests of watchers to a node; `T` is the type of the reply."""
 
     for_clients = True
     purpose = "watch"
 
 
 class DescribeReply(Reply, frozen=True, tag=178):
-    """The selected parts of a node's status, or the news that they are the same as before.
+    """The requested parts of a node's status, unless they are the same as before.
 
     Attributes:
-        version: the version of these parts. It covers neither times nor ages, round-trip times and
+        version: a digest of these parts, which changes with them. It leaves out times, ages, round-trip times and
             `VnodeInfo.rounds`.
-        now_ms: the wall clock of the node as it answers, in ms since 1970.
-        status: the status; the lists of parts that were not asked for are empty. None if the version is
+        now_ms: the wall clock of the node at the time of the reply, in ms since 1970.
+        status: the status; lists of parts that were not requested are empty. None if the version is the same as
             `Describe.unless_version`.
     """
 
@@ -55,9 +55,10 @@ class Describe(WatchRequest[DescribeReply], frozen=True, tag=68):
     """Request to a node for parts of its status.
 
     Attributes:
-        parts: the parts; default: all. Of the part "vnodes", "fingers" is a part of its own. All other fields of
-            `Status` are always present. The version changes all the time if the part "counters" is included.
-        unless_version: the version of these parts that the reader has. If it is still the same, the reply is short.
+        parts: the lists to return; default: all. "fingers" stands for the finger tables in "vnodes". All other fields
+            of `Status` are always returned. With "counters" the version changes all the time.
+        unless_version: the version of these parts that the reader has; empty: none. If it is still the same, the reply
+            has no status.
     """
 
     parts: Annotated[tuple[StatusPart, ...], Meta(max_length=len(STATUS_PARTS))] = STATUS_PARTS
@@ -73,12 +74,13 @@ class HistogramInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         name: the metric. "operation": how long a request of a client took at the node, in seconds. "lookup_hops": the
-            path length of lookups. "rpc": how long the node waited for a reply of another node, in seconds.
-            "loop_lag": how late the event loop began periodic steps, in seconds. "commit": how long a transaction of
-            the store took, in seconds.
+            path length of lookups. "rpc": how long the node waited for a reply of another node, in seconds. "loop_lag":
+            how late the event loop began periodic steps, in seconds. "commit": how long a transaction of the store
+            took, in seconds.
         label: the type of request of an "operation", the route of "lookup_hops", the class of requests of an "rpc";
             otherwise "".
-        counts: the number of values in each bucket. The last bucket has no upper bound.
+        counts: the number of values in each bucket. The bounds are in `GetMetricsReply`; the last bucket has no upper
+            bound.
         total: the sum of the values.
     """
 
@@ -92,7 +94,7 @@ class TrafficInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The traffic of a class of requests since the start of the node.
 
     Attributes:
-        purpose: the class of requests. "client" includes the copies that nodes send one another.
+        purpose: the class of requests. "client" also counts the copies that nodes send each other.
         calls_sent, calls_received: the number of requests.
         bytes_sent, bytes_received: the bytes of the frames of requests and replies, without errors.
     """
@@ -108,13 +110,13 @@ class GetMetricsReply(Reply, frozen=True, tag=179):
     """The metrics of a node.
 
     Attributes:
-        now_ms: the wall clock of the node as it answers, in ms since 1970.
+        now_ms: the wall clock of the node at the time of the reply, in ms since 1970.
         uptime_ms: the time since the node started, in ms.
         duration_bounds_s: the upper bounds of the buckets of durations, in seconds.
-        hop_bounds: the upper bounds of the buckets of "lookup_hops".
-        histograms: the distributions.
+        hop_bounds: the upper bounds of the buckets of "lookup_hops", in hops.
+        histograms: the distributions of durations and path lengths.
         traffic: the traffic of each class of requests.
-        counters: named totals, as in `Status`.
+        counters: totals since the start, as pairs of a name and a number, as in `Status`.
     """
 
     now_ms: Count
@@ -137,8 +139,8 @@ class HotKey(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         key: the key.
-        count: the number of requests, too large by `error` at most.
-        error: the largest possible error of the count.
+        count: the estimated number of requests. It may be too large, but never too small.
+        error: the largest amount by which `count` may be too large.
     """
 
     key: Key
@@ -150,9 +152,9 @@ class SampleReply(Reply, frozen=True, tag=180):
     """The requests that a node has coordinated since its sampling began.
 
     Attributes:
-        now_ms: the wall clock of the node as it answers, in ms since 1970.
-        since_ms: how long the node has been sampling, in ms. It is 0 in the first reply.
-        bins: the number of requests in each of 256 equal parts of the circle.
+        now_ms: the wall clock of the node at the time of the reply, in ms since 1970.
+        since_ms: how long the node has been counting, in ms. It is 0 in the first reply.
+        bins: the number of requests for keys in each of 256 equal parts of the circle.
         hot: the most frequent keys, the most frequent first.
     """
 
@@ -163,13 +165,14 @@ class SampleReply(Reply, frozen=True, tag=180):
 
 
 class Sample(WatchRequest[SampleReply], frozen=True, tag=70):
-    """Request to a node to count requests for some time, and for the counts so far.
+    """Request to a node to count the requests that it coordinates, and for the counts so far.
 
-    A node that does not sample begins. The sampling ends by itself, so a watcher repeats the request.
+    A node that does not count begins. It stops after some time, so a watcher repeats the request.
 
     Attributes:
-        seconds: the time from now after which the sampling ends, unless another request extends it.
-        restart: whether to begin to count anew after this reply. Default False.
+        seconds: the number of seconds, from now, after which the node stops counting, unless another request extends
+            this.
+        restart: whether to begin counting at 0 again after this reply; default: False.
     """
 
     seconds: Annotated[int, Meta(ge=1, le=SAMPLE_S_MAX)]
@@ -181,8 +184,8 @@ class DensityReply(Reply, frozen=True, tag=181):
     """The number of records of a node in equal parts of an arc.
 
     Attributes:
-        now_ms: the wall clock of the node as it answers, in ms since 1970.
-        counts: the number of records in each part, in clockwise order. The node need not own them.
+        now_ms: the wall clock of the node at the time of the reply, in ms since 1970.
+        counts: the number of records in each part, clockwise. The node need not own them.
     """
 
     now_ms: Count
@@ -230,12 +233,13 @@ class GetEventsReply(Reply, frozen=True, tag=177):
     """The next events of a node.
 
     Attributes:
-        events: the events, oldest first; empty if none came in time.
+        events: the events, the oldest first; empty if there was none in time.
         latest: the number of the latest event of the node; 0 if there was none.
-        dropped: the number of events after `GetEvents.after` that the node keeps no longer.
-        began_ms: the wall clock when the numbers began at 1, in ms since 1970. It changes when the node restarts.
-        mono_ms: the monotonic clock of the node as it answers, in ms.
-        now_ms: the wall clock of the node as it answers, in ms since 1970.
+        dropped: the number of events after `GetEvents.after` that the node no longer keeps.
+        began_ms: the wall clock at the time when the numbers of events began at 1, in ms since 1970. It changes when
+            the node restarts.
+        mono_ms: the monotonic clock of the node at the time of the reply, in ms.
+        now_ms: the wall clock of the node at the time of the reply, in ms since 1970.
     """
 
     events: Annotated[tuple[EventInfo, ...], Meta(max_length=LIST_ENTRIES_MAX)]
