@@ -128,7 +128,12 @@ class Writer:
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """The header and the trailer of a backup that has both."""
+    """The header and the trailer of a complete backup.
+
+    Attributes:
+        header: the first line.
+        trailer: the last line.
+    """
 
     header: Header
     trailer: Trailer

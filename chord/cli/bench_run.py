@@ -106,7 +106,7 @@ class Measured:
 
     @property
     def per_s(self) -> float:
-        """Successful operations per second."""
+        """The number of successful operations per second; 0 before any."""
         return len(self.took_s) / self.busy_s if self.busy_s else 0.0
 
     def percentile_ms(self, share: float) -> float | None:

@@ -45,7 +45,7 @@ MEMBERS = ("ready", "degraded")
 def leave_command(target: Target, node: str, force: bool) -> int:
     """Make NODE hand over its keys and leave the ring; wait until it has left.
 
-    The last node of a ring is refused, because no other node can take its keys.
+    The last node of a ring is refused without --force, because no other node can take its keys.
     """
     out = target.out
     began = time.monotonic()

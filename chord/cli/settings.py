@@ -60,7 +60,14 @@ def settings_of(
 ) -> list[ConfigSetting]:
     """Return every value of a node's configuration with its origin, such as an option or a file.
 
-    The arguments and the failures are those of `node_config`.
+    Args:
+        flags: the values of options by the names in `KEYS`. None, or an empty join, means that the option was not
+            given.
+        file: a TOML file with the fields of `NodeConfig`; None: `./chord.toml`, if it exists.
+        environ: the environment variables.
+
+    Raises:
+        Failure: exit 2: an unknown key, an invalid value, or values that contradict each other.
     """
     config = node_config(flags, file, environ)
     in_file, path = _read(file), str(file or DEFAULT_FILE)

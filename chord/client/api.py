@@ -316,7 +316,7 @@ class AsyncApi(ABC):
         Args:
             of: address of a node; yield only the records of the arcs that this node owns. If it does not answer, no
                 other node is asked. Default: all records.
-            consistent: yield the records of a consistent cut of all nodes. With a write of a client they
+            consistent: yield the records of a consistent cut of all nodes. If they contain a write of a client, they
                 contain each write that this client had made or read before. `of` must be None.
 
         Raises:

@@ -281,7 +281,7 @@ class Operations:
         Args:
             record: the record.
             w: the number of nodes on which it must be durable; None: a majority of N.
-            bring_back: write those values again, as new values, that the ring has deleted or replaced since.
+            bring_back: whether to write the values anew that the ring has deleted or replaced since.
 
         Raises:
             InvalidRequest: the argument is not a record, or `w` is out of bounds.

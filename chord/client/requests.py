@@ -34,9 +34,13 @@ def put_request(
     sloppy: bool = True,
     ttl_s: float | None = None,
 ) -> Put:
-    """Return the request of a write with a new operation id.
+    """Return the request of a write with a new operation id. It is not sent yet.
 
-    The arguments are those of `AsyncApi.put`; the value None deletes the key.
+    Args:
+        api: the client or node that will send it.
+        key: the key.
+        value: the value; None: delete the key.
+        context, no_context, w, sloppy, ttl_s: as for `AsyncApi.put`.
 
     Raises:
         InvalidRequest: an argument is out of bounds.

@@ -93,7 +93,11 @@ class MakeCalls(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Effect: wait for a number of seconds. The result is None."""
+    """Effect: wait. The result is None.
+
+    Attributes:
+        seconds: how long to wait, in seconds.
+    """
 
     seconds: float
 

@@ -388,7 +388,8 @@ def ring_check_json(model: RingModel, shape: RingShape | None, moment: Moment) -
 def check_line(model: RingModel, shape: RingShape) -> Fields:
     """Return the check of a state in the form of a recording's line.
 
-    Its fields are `members`, the `violations`, and `waiting`, the number of differences to an Ideal ring.
+    Its fields are `members`, the number of vnodes in the ring, `violations`, and `waiting`, the number of differences
+    to an Ideal ring.
     """
     found = _violations(model, shape)
     return {

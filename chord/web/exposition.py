@@ -56,17 +56,28 @@ def gauge(name: str, text: str, values: Mapping[Labels, float] | float, labels: 
 
 
 def counter(name: str, text: str, values: Mapping[Labels, float], labels: tuple[str, ...] = ()) -> Family:
-    """Return a metric of the type counter, with the arguments of `gauge`. `name` has no `_total`."""
+    """Return a metric of the type counter: a total that only grows.
+
+    Args:
+        name: the name, without the prefix `chord_` and the suffix `_total`.
+        text: the help text.
+        values: a number for each combination of label values, or for `()` if there are no labels.
+        labels: the names of the labels, in the order of the label values.
+    """
     name = f"chord_{name}"
     lines = [f"{name}_total{_shown(labels, label)} {_number(value)}" for label, value in values.items()]
     return Family(name, "counter", text, lines)
 
 
 def histogram(name: str, text: str, values: Mapping[Labels, Histogram], labels: tuple[str, ...] = ()) -> Family:
-    """Return a metric of the type histogram, with the arguments of `gauge`.
+    """Return a metric of the type histogram.
 
-    `values` has a histogram for each combination of label values, or for `()` if there are no labels. An empty
-    histogram with labels is left out.
+    Args:
+        name: the name, without the prefix `chord_`.
+        text: the help text.
+        values: a histogram for each combination of label values, or for `()` if there are no labels. An empty histogram
+            with labels is left out.
+        labels: the names of the labels, in the order of the label values.
     """
     name = f"chord_{name}"
     lines = []

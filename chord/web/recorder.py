@@ -45,7 +45,13 @@ def header_of(origin: StateOrigin, shape: RingShape, began_ms: int, command: str
 
 
 def recorded(origin: StateOrigin, shape: RingShape, from_ms: float, to_ms: float) -> bytes:
-    """Return the history between two times, in Unix ms, as the bytes of a compressed .chordlog file."""
+    """Return a part of a ring's history as the bytes of a compressed .chordlog file.
+
+    Args:
+        origin: the ring.
+        shape: its constants.
+        from_ms, to_ms: the beginning and the end of the part, in Unix ms.
+    """
     parts: list[bytes] = []
     with packing(DOWNLOAD, parts.append) as write:
         writer, model = None, RingModel()
