@@ -186,7 +186,7 @@ class Api(ABC):
         Args:
             key: 1 to 1024 bytes; text is encoded as UTF-8.
             context: bytes from an earlier `get` or `put`; only the values that it covers are deleted. Default: all
-                values.
+                values that a read quorum holds now.
             w, sloppy, replicas: as for `put`.
 
         Raises:

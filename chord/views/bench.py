@@ -19,7 +19,8 @@ class BenchRow(NamedTuple):
         per_s: successful operations per second.
         p50_ms, p99_ms, p999_ms: the median, the 99 % and the 99.9 % quantile of their times, in ms; None without a
             success.
-        round_trips: the median time as a multiple of the round-trip time; None if it is not known.
+        round_trips: the median time as a multiple of the round-trip time; None without a success, and for concurrent
+            operations.
         round_trips_max: the largest number of round trips with which the row passes; None if no bound applies.
         verdict: "PASS" or "FAIL"; None without a bound.
         errors: the number of operations that failed.

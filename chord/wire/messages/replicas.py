@@ -251,7 +251,7 @@ class Switch(Request, frozen=True, tag=51):
         epoch: the epoch in which the called vnode answers for the arc.
         boundary: the vnode at `arc_start`; None: unknown.
         before: the vnodes before the boundary, the nearest first, as far as the giver knows.
-        marks: marks: parts of the arc with an unreachable former owner, which may hold the only copies there.
+        marks: the parts of the arc with an unreachable former owner, which may hold the only copies there.
         unreachable: the unreachable vnodes that the giver counts as holders of replicas.
         is_in_sync: whether the giver holds every acknowledged write of the arc. If so, the receiver does now, too.
         passive: unreachable nodes that may come back with records, as far as the giver knows, for the passive list.
