@@ -16,15 +16,16 @@ COUNTED_MAX = 8
 
 
 class EntryClaim(msgspec.Struct, frozen=True):
-    """A claim that a search shows.
+    """One claim of an entry about its algorithm, which a search of all states confirms or refutes.
 
     Attributes:
         entry: the entry that claims it.
         nodes: the number of processes of the search.
-        expected: "holds", or the name of the law that breaks, or "stuck", "hopeless" or "endless".
+        expected: the result that the search should have: "holds", "stuck", "hopeless" or "endless", or the name of
+            the law that breaks.
         fault: the fault that may occur once; None: none, or that of the variant.
         kind: the kind of the variant, "bug" or "printed"; "": the algorithm itself.
-        name: the name of the variant.
+        name: the name of the variant; "": the algorithm itself.
     """
 
     entry: Entry
@@ -36,19 +37,19 @@ class EntryClaim(msgspec.Struct, frozen=True):
 
     @property
     def variant(self) -> Altered | None:
-        """The variant; None: the algorithm itself."""
+        """The variant with a bug, or in the printed form, that is searched; None: the algorithm itself."""
         if not self.kind:
             return None
         return (self.entry.bugs if self.kind == "bug" else self.entry.printed)[self.name]
 
     @property
     def order(self) -> Order | None:
-        """The order of messages in the search; None: as the variant or the entry claims."""
+        """The order of messages in the search: "any" for the fault "order"; None: as the variant or entry claims."""
         return "any" if self.fault == "order" else None
 
     @property
     def text(self) -> str:
-        """The claim in words."""
+        """The claim in words, such as "holds for n = 3" or "does not tolerate a lost message"."""
         if self.kind:
             return f"breaks with the {'bug' if self.kind == 'bug' else 'printed form'} {self.name}"
         if self.fault is None:
@@ -56,7 +57,7 @@ class EntryClaim(msgspec.Struct, frozen=True):
         return f"{'tolerates' if self.expected == 'holds' else 'does not tolerate'} {WORDS_OF[self.fault]}"
 
     def search(self, watch: Callable[[int], None] | None = None) -> SearchResult:
-        """Search all states. `watch` is called with the number of states, now and then."""
+        """Search all states. `watch` is called now and then with the number of states that were visited so far."""
         if self.fault is not None:
             return under_fault(self.entry, self.fault, self.nodes, watch)
         return prove(self.entry, self.nodes, variant=self.variant, watch=watch)
@@ -72,7 +73,7 @@ WORDS_OF: dict[Fault, str] = {
 
 
 def claims_of(entry: Entry) -> Iterator[EntryClaim]:
-    """Yield all claims that a search shows.
+    """Yield all claims of an entry that a search can confirm.
 
     The algorithm holds at its small sizes, and under each fault that it tolerates. Each other fault, each bug and each
     printed form breaks it.
@@ -89,14 +90,14 @@ def claims_of(entry: Entry) -> Iterator[EntryClaim]:
 
 
 def sizes_counted(entry: Entry) -> range:
-    """Return the numbers of processes at which messages are counted."""
+    """Return the numbers of processes of the runs that count messages: from the entry's smallest size to at most 8."""
     return range(entry.sizes[0], min(COUNTED_MAX, entry.sizes[1]) + 1)
 
 
 def miscounted(entry: Entry, nodes: int) -> list[tuple[Cost, int]]:
-    """Return the costs that a run on virtual time contradicts, each with the number of messages or moves counted.
+    """Return the stated costs that a run on virtual time contradicts, each with the messages or moves it counted.
 
-    A run that does not reach the goal shows no cost.
+    A run that does not reach the goal confirms no cost, so all costs are returned.
     """
     run = run_timed(entry, nodes, Conditions())
     shown = [cost for cost in entry.cost if run.is_goal and cost.holds(run.recording)]

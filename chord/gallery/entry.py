@@ -36,11 +36,11 @@ STUCK, HOPELESS, ENDLESS = "stuck", "hopeless", "endless"
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """The number of messages, or of moves of machines, that the text states.
+    """The number of messages, or of moves of machines, that the exam notes state for an algorithm.
 
     Attributes:
-        text: the number as the text states it, such as "2n − 2".
-        per: the unit of the count: the name of a `Did`, or "run".
+        text: the number as the notes state it, such as "2n − 2".
+        per: one what the number is for: the name of a `Did`, such as "enter", or "run".
         formula: returns the number for n processes.
         is_exact: the number is exact; otherwise it is the largest possible.
         kinds: count only messages of these kinds; (): all kinds.
@@ -63,7 +63,7 @@ class Cost(msgspec.Struct, frozen=True):
         return sum(count for kind, count in sent.items() if not self.kinds or kind in self.kinds), times
 
     def holds(self, run: Recording) -> bool:
-        """Return whether the count of a finished run matches the formula."""
+        """Return whether a finished run has as many messages or moves as the formula gives, or at most as many."""
         count, times = self.counted(run)
         allowed = self.formula(len(run.names)) * times
         return count == allowed if self.is_exact else count <= allowed
@@ -85,7 +85,7 @@ class Altered(msgspec.Struct, frozen=True):
     """A variant of an algorithm with a bug, or in the form that the text prints.
 
     Attributes:
-        make: returns its processes.
+        make: returns its processes, for their names.
         breaks: the name of the law that a search finds broken, or "stuck", "hopeless" or "endless".
         nodes: the number of processes of that search.
         text: why the rule exists, or why the printed form is wrong, as one sentence.
@@ -111,7 +111,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: its name on the command line: the family and the algorithm.
-        ticket: the ticket of the text; 0: the algorithm is from the course notes on sharding.
+        ticket: the ticket of the exam notes; 0: the algorithm is from the course notes on sharding.
         title: its title.
         make: returns its processes, for their names.
         goal: returns whether a world has reached what the algorithm is for. It stays reachable from every state.

@@ -19,7 +19,15 @@ from chord.gallery.world import Choice, FaultBudget, Order, SmallWorld, System
 STATES_MAX = 300_000
 
 Kind: TypeAlias = Literal["holds", "broken", "stuck", "hopeless", "endless", "too many"]
-"""The kinds of results. In an endless run, no state of a cycle has reached the goal."""
+"""The kinds of results.
+
+- holds: no law breaks, and the goal stays reachable from every state.
+- broken: a law breaks.
+- stuck: a state before the goal has no possible step.
+- hopeless: no run from a state reaches the goal.
+- endless: a run goes through a cycle of states forever, and none of them has reached the goal.
+- too many: the search stopped at its limit of states. It proves nothing.
+"""
 
 ONE_OF: dict[Fault, FaultBudget] = {
     "order": FaultBudget(),
@@ -35,12 +43,12 @@ class SearchResult(msgspec.Struct, frozen=True):
     """The result of a search.
 
     Attributes:
-        kind: its kind.
+        kind: "holds", "broken", "stuck", "hopeless", "endless" or "too many".
         states: the number of states that the search visited.
-        law: the broken law, if one is broken.
-        why: how the law is broken.
-        path: the shortest run to the state in question.
-        first: the number of the start, if there are several.
+        law: the broken law; None: the kind is not "broken".
+        why: how the law is broken, in words; "": no law is broken.
+        path: the steps of the shortest run to the broken, stuck, hopeless or endless state; (): no such state.
+        first: the index of the start of this run among the starts of the search.
         faults: the faults that could occur.
     """
 
@@ -54,7 +62,7 @@ class SearchResult(msgspec.Struct, frozen=True):
 
     @property
     def found(self) -> str:
-        """The name of the broken law, or the kind of the result."""
+        """The name of the broken law. If no law is broken, the kind of the result."""
         return self.law.name if self.law is not None else self.kind
 
 
@@ -64,10 +72,10 @@ class Search:
     Args:
         systems: the worlds from which the search starts. All have the same rules.
         laws: the laws to check. With laws of runs, the search visits all histories: states with their past.
-        goal: the goal; it must stay reachable from every state.
+        goal: returns whether a state has reached the goal. It must stay reachable from every state.
         is_inevitable: every run must reach the goal.
-        states_max: the most states that the search visits.
-        watch: called with the number of states, now and then.
+        states_max: the most states that the search visits. With more, the result is "too many".
+        watch: called now and then with the number of states that were visited so far.
     """
 
     def __init__(
@@ -203,7 +211,15 @@ def systems_of(
     order: Order | None = None,
     faults: FaultBudget | None = None,
 ) -> list[System]:
-    """Return the worlds from which a search of an entry starts."""
+    """Return the worlds from which a search of an entry starts.
+
+    Args:
+        entry: the entry.
+        nodes: the number of processes.
+        variant: a bug or a printed form; None: the algorithm itself.
+        order: the order of messages; None: as the variant or the entry claims.
+        faults: the faults that may occur; None: none.
+    """
     names = names_of(nodes)
     order = order or (variant and variant.order) or entry.channels
     if variant is not None:
@@ -238,10 +254,10 @@ def prove(
         entry: the entry.
         nodes: the number of processes.
         variant: a bug or a printed form; None: the algorithm itself.
-        order: the order of messages; None: as the entry claims.
+        order: the order of messages; None: as the variant or the entry claims.
         faults: the faults that may occur; None: those that the variant needs.
         laws: the laws to check; None: those of the entry and of the variant.
-        watch: called with the number of states, now and then.
+        watch: called now and then with the number of states that were visited so far.
 
     Returns:
         The first result other than "holds", or the result of the search with more states.
@@ -263,12 +279,27 @@ def prove(
 def under_fault(
     entry: Entry, fault: Fault, nodes: int, watch: Callable[[int], None] | None = None
 ) -> SearchResult:
-    """Return what a search finds if one fault of a kind may occur."""
+    """Search all states of an entry in which one fault of a kind may occur, at most once.
+
+    Args:
+        entry: the entry.
+        fault: the kind of fault. With "order", all messages may overtake each other.
+        nodes: the number of processes.
+        watch: called now and then with the number of states that were visited so far.
+    """
     return prove(entry, nodes, order="any" if fault == "order" else None, faults=ONE_OF[fault], watch=watch)
 
 
 def play(system: System, transcript: Iterable[str], laws: Iterable[Law]) -> SearchResult:
     """Take the steps of a transcript, up to the first that breaks a law.
+
+    Args:
+        system: the world.
+        transcript: the steps in words, such as "a timer election" or "b receive a".
+        laws: the laws to check after each step.
+
+    Returns:
+        The result "broken" or "holds". Its `states` counts the states of this one run.
 
     Raises:
         ValueError: a step is not possible.
@@ -311,7 +342,7 @@ def start_of(system: System) -> str:
 
 
 def numbers_of(system: System, path: Iterable[Choice]) -> list[int]:
-    """Return the places of the choices of a run, for `Stepper.take`."""
+    """Return, for each step of a run, its index among the steps that were possible then. `Stepper.take` expects it."""
     world = system.start()
     numbers = []
     for choice in path:
@@ -334,16 +365,16 @@ class Stepper:
         self._states = [system.encode(system.start())]
 
     def world(self) -> dict[str, Any]:
-        """Return the state."""
+        """Return the current state of all processes, channels and timers, as `plain_world` does."""
         return plain_world(self._system.decode(self._states[-1]))
 
     def choices(self) -> list[dict[str, Any]]:
-        """Return the possible steps, in a fixed order."""
+        """Return the steps that are possible now, in a fixed order. Each has the fields of `Choice`."""
         world = self._system.decode(self._states[-1])
         return [msgspec.to_builtins(choice) for choice in self._system.choices(world)]
 
     def take(self, number: int) -> None:
-        """Take a step, by its place in `choices`.
+        """Take the step at index `number` of `choices()`.
 
         Raises:
             IndexError: there is no such step.
@@ -363,12 +394,18 @@ class Stepper:
             self._states.pop()
 
     def recording(self) -> Recording:
-        """Return the events so far."""
+        """Return the recording of the steps so far. Steps that were undone are not in it."""
         return replay(self._system, self._path)
 
 
 def plain_world(world: SmallWorld) -> dict[str, Any]:
-    """Return a world as plain data, with the names of fields."""
+    """Return a world as plain data, for JSON.
+
+    - `processes`: the fields of each process, by its name.
+    - `channels`: the messages in transit, by `sender→receiver`.
+    - `timers`: the names of the timers that are set, by process.
+    - `down`: the names of the crashed processes.
+    """
     fields = {
         name: {field: msgspec.to_builtins(getattr(process, field)) for field in process.__struct_fields__}
         for name, process in world.processes.items()

@@ -55,7 +55,7 @@ If the variable with the entry is not ENTRY, its name follows after a colon.
 
 
 def entry_of(name: str) -> Entry:
-    """Return an entry.
+    """Return the entry with a name, such as "mutex-lamport". Imports its module.
 
     Raises:
         KeyError: there is no entry with this name.
@@ -67,12 +67,12 @@ def entry_of(name: str) -> Entry:
 
 
 def every_entry() -> Iterator[Entry]:
-    """Yield all entries, in the order of tickets."""
+    """Yield all entries, in the order of the tickets of the exam notes."""
     return map(entry_of, ENTRIES)
 
 
 def entry_json(entry: Entry) -> Json:
-    """Return an entry as JSON."""
+    """Return the description of an entry as plain data, for JSON: names, texts and sizes, but no functions."""
     return {
         "name": entry.name,
         "ticket": entry.ticket,

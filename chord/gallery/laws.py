@@ -20,9 +20,9 @@ class Law(msgspec.Struct, frozen=True):
 
     Attributes:
         name: a short name.
-        ticket: the ticket of the text that states it; 0: it is from the course notes on sharding.
+        ticket: the ticket of the exam notes that states it; 0: it is from the course notes on sharding.
         text: the sentence.
-        breach: returns how the law is broken, or "" if it holds. It gets a `SmallWorld` or a `Recording`.
+        breach: returns how the law is broken, in words, or "" if it holds. It gets a `SmallWorld` or a `Recording`.
         is_of_runs: whether the function gets the recording of a run; otherwise it gets every state.
     """
 
@@ -34,19 +34,31 @@ class Law(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """The text that states it."""
+        """The source that states this law: "ticket 5" of the exam notes, for example, or "course notes"."""
         return f"ticket {self.ticket}" if self.ticket else "course notes"
 
 
 def law_of_worlds(name: str, ticket: int) -> Callable[[Callable[[SmallWorld], str]], Law]:
-    """Return a decorator that turns a function of a `SmallWorld` into a law. Its docstring is the sentence."""
+    """Return a decorator that turns a function of a `SmallWorld` into a law.
+
+    Its docstring is the sentence of the law. It returns how a state breaks the law, in words, or "" if the law holds.
+
+    Args:
+        name: the short name of the law.
+        ticket: the ticket of the exam notes that states it; 0: the course notes on sharding.
+    """
     return lambda breach: Law(name, ticket, _sentence_of(breach), breach, False)
 
 
 def law_of_runs(name: str, ticket: int) -> Callable[[Callable[[Recording], str]], Law]:
-    """Return a decorator that turns a function of a `Recording` into a law. Its docstring is the sentence.
+    """Return a decorator that turns a function of a `Recording` into a law.
 
-    The law may depend on the events of each process and on `before`, but not on the order of concurrent events.
+    Its docstring is the sentence of the law. It returns how a run breaks the law, in words, or "" if the law holds. The
+    law may depend on the events of each process and on `before`, but not on the order of concurrent events.
+
+    Args:
+        name: the short name of the law.
+        ticket: the ticket of the exam notes that states it; 0: the course notes on sharding.
     """
     return lambda breach: Law(name, ticket, _sentence_of(breach), breach, True)
 
@@ -57,7 +69,7 @@ def _sentence_of(breach: Callable[..., str]) -> str:
 
 
 def value_of(event: RunEvent, field: str) -> Any:
-    """Return a field of the process after an event, as plain data: lists in place of tuples."""
+    """Return the value that a field of the process had after an event, as plain data: lists in place of tuples."""
     assert event.state is not None
     return event.state[field]
 
@@ -92,7 +104,7 @@ def enter_after_exit(run: Recording) -> str:
 
 @law_of_runs("smallest ticket first", ticket=5)
 def smallest_ticket_first(run: Recording) -> str:
-    """Processes enter in the order of their tickets. Names decide between equal tickets."""
+    """Processes enter the critical section in the order of their tickets. Names decide between equal tickets."""
     enters = run.dids("enter")
     for place, enter in enumerate(enters):
         for other in enters[:place]:
@@ -103,7 +115,7 @@ def smallest_ticket_first(run: Recording) -> str:
 
 
 def everybody_was_inside(world: SmallWorld) -> bool:
-    """Return whether each process that is up has entered and left as often as it may. A goal."""
+    """Return whether each process that is up has entered and left the critical section as often as it may. A goal."""
     return not any(getattr(process, "left", 0) or getattr(process, "is_inside", False) for process in world.up())
 
 
@@ -229,7 +241,7 @@ def leader_append_only(run: Recording) -> str:
 
 @law_of_worlds("log matching", ticket=24)
 def log_matching(world: SmallWorld) -> str:
-    """If two logs have an entry of one term at one place, then they are equal up to it."""
+    """If two logs have entries of the same term at the same index, then they are equal up to this index."""
     for one, two in permutations(world.processes.values(), 2):
         for place, (item, other) in enumerate(zip(one.log, two.log, strict=False)):
             if item[0] == other[0] and one.log[: place + 1] != two.log[: place + 1]:
@@ -249,7 +261,7 @@ def leader_completeness(world: SmallWorld) -> str:
 
 @law_of_worlds("state machine safety", ticket=24)
 def state_machine_safety(world: SmallWorld) -> str:
-    """All processes commit the same entries at the same places."""
+    """All processes commit the same entries at the same indices of their logs."""
     for one, two in permutations(world.processes.values(), 2):
         both = min(one.committed, two.committed)
         if one.log[:both] != two.log[:both]:

@@ -13,15 +13,15 @@ TOP, LEFT, LABEL_HEIGHT, GAP = 64, 70, 16, 10
 
 
 class DiagramRow(NamedTuple):
-    """One step of a run.
+    """One step of a run, as a row of a diagram.
 
     Attributes:
-        number: the number of its first event.
-        lane: the lane of its process.
-        what: the kind of step.
+        number: the number of its first event in the recording.
+        lane: the lane of its process: an index, from 0.
+        what: the kind of step, such as "receive" or "crash"; see `RunEvent`.
         text: its label: the message, the ask or the timer.
-        peer: the lane of the sender of the message, or None.
-        notes: what the processes noted in this step.
+        peer: the lane of the sender of the message; None: the step has no message.
+        notes: each event that a process noted by `Did` in this step, in words, and the messages that it overtook.
     """
 
     number: int
@@ -33,7 +33,7 @@ class DiagramRow(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """A message, from the row and lane of its send to those of its arrival or loss."""
+    """A message, from the row and lane of its send to those of its arrival or loss. Both are indices, from 0."""
 
     from_row: int
     from_lane: int
@@ -43,7 +43,7 @@ class Arrow(NamedTuple):
 
 
 class Band(NamedTuple):
-    """The rows in which a field of a process is true, such as `is_inside`."""
+    """The rows in which a field of a process is true, such as `is_inside`: from `from_row` on, before `to_row`."""
 
     lane: int
     field: str
@@ -52,7 +52,7 @@ class Band(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A label of a drawing, in pixels."""
+    """A label of a drawing: its left upper corner and its size, in pixels, and its text."""
 
     x: float
     y: float
@@ -87,11 +87,11 @@ class Diagram(NamedTuple):
         return max(LANE_WIDTH_MIN, longest * CHARACTER_WIDTH + 4 * GAP)
 
     def x_of(self, lane: int) -> float:
-        """Return the place of a lane in pixels, from the left."""
+        """Return the x coordinate of a lane in pixels. `lane` is its index, from 0."""
         return LEFT + lane * self.lane_width
 
     def y_of(self, row: int) -> float:
-        """Return the place of a row in pixels, from the top."""
+        """Return the y coordinate of a row in pixels. `row` is its index, from 0."""
         return TOP + row * ROW_HEIGHT
 
     def boxes(self) -> list[Box]:
@@ -116,7 +116,7 @@ def diagram_of(run: Recording, bands: Sequence[str] = (), rows_max: int | None =
 
     Args:
         run: the recording.
-        bands: the fields that are drawn as bands.
+        bands: the names of the fields that are drawn as bands while they are true.
         rows_max: the most rows; None: all steps.
     """
     lanes = {name: lane for lane, name in enumerate(run.names)}

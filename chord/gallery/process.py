@@ -16,14 +16,14 @@ class ProcessMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Send(msgspec.Struct, frozen=True):
-    """The effect: send a message to another process."""
+    """The effect: send `message` to the process `to`."""
 
     to: Name
     message: ProcessMessage
 
 
 class Set(msgspec.Struct, frozen=True):
-    """The effect: start a timer, or start it again.
+    """The effect: start the timer with this name, or start it again.
 
     In a run on virtual time the timer fires after `low_s` to `high_s` seconds. In a search it may fire at any moment.
     """
@@ -34,13 +34,18 @@ class Set(msgspec.Struct, frozen=True):
 
 
 class Unset(msgspec.Struct, frozen=True):
-    """The effect: stop a timer."""
+    """The effect: stop the timer with this name, if it is set."""
 
     timer: str
 
 
 class Did(msgspec.Struct, frozen=True):
-    """The effect: note an event for laws and drawings. It changes nothing."""
+    """The effect: note an event for laws and drawings. It changes nothing.
+
+    Attributes:
+        what: the name of the event, such as "enter".
+        value: plain data that belongs to it, such as the ticket; None: nothing.
+    """
 
     what: str
     value: Any = None
@@ -67,23 +72,23 @@ class Process(msgspec.Struct, array_like=True, tag=True):
     others: tuple[Name, ...]
 
     def asks(self) -> Sequence[str]:
-        """Return the inputs that the environment may give now, such as the request to enter."""
+        """Return the inputs that the environment may give now, such as "enter". By default, return no input."""
         return ()
 
     def on_start(self) -> Effects:
-        """Handle the start, also after a crash."""
+        """Handle the start of this process, also its restart after a crash. Return the effects."""
         return ()
 
     def on_message(self, sender: Name, message: Any) -> Effects:
-        """Handle a message."""
+        """Handle a message that arrives from another process. Return the effects."""
         return ()
 
     def on_ask(self, ask: str) -> Effects:
-        """Handle an input that `asks` named."""
+        """Handle an input of the environment, which `asks` named. Return the effects."""
         return ()
 
     def on_timer(self, timer: str) -> Effects:
-        """Handle a timer that fires. It is no longer set."""
+        """Handle a timer that fires. It is no longer set. Return the effects."""
         return ()
 
     def all_others(self, message: ProcessMessage) -> Effects:
@@ -112,5 +117,5 @@ def names_of(count: int) -> tuple[Name, ...]:
 
 
 def all_of(kind: Callable[[Name, tuple[Name, ...]], Process]) -> Make:
-    """Return the function that makes processes of one kind."""
+    """Return a function that makes one process of the class `kind` for each name."""
     return lambda names: [kind(me, tuple(name for name in names if name != me)) for me in names]

@@ -29,9 +29,9 @@ class RunEvent(msgspec.Struct, rename={"with_": "with"}, omit_defaults=True):
         process: the process at which it happened.
         what: its kind.
         with_: the other process of a message; the name of an ask, of a timer, or of a `Did`.
-        of: the number of the event that sent this message.
-        message: the message, or the value of a `Did`.
-        state: the fields of the process afterwards, by name.
+        of: the number of the event that sent the message; None: this event receives, loses or doubles no message.
+        message: the message, or the value of a `Did`; None: neither.
+        state: the fields of the process afterwards, by name; None: the recording keeps no states.
     """
 
     n: int
@@ -118,15 +118,15 @@ class Recording:
         return e.n != f.n and self.stamps[f.n][place] >= self.stamps[e.n][place]
 
     def of(self, what: str, with_: str = "") -> list[RunEvent]:
-        """Return the events of a kind, and with `with_` only those with this ask, timer, `Did` or peer."""
+        """Return the events of a kind, such as "send". With `with_`, only those with this ask, timer, `Did` or peer."""
         return [event for event in self.events if event.what == what and (not with_ or event.with_ == with_)]
 
     def dids(self, what: str) -> list[RunEvent]:
-        """Return the events that processes noted by `Did(what)`."""
+        """Return the events that processes noted by `Did(what)`, in the order of the run."""
         return self.of("did", what)
 
     def messages(self) -> Counter[str]:
-        """Return how many messages of each kind were sent."""
+        """Return how many messages of each kind were sent, by the kind of `kind_of`."""
         return Counter(kind_of(event.message) for event in self.of("send"))
 
     def lines(self) -> Iterator[bytes]:
@@ -137,9 +137,10 @@ class Recording:
             yield _PLAIN.encode(msgspec.structs.replace(event, message=plain))
 
     def histories(self) -> list[list[Any]]:
-        """Return the events of each process, without their order between processes.
+        """Return, for each process, its events in their order. The order between processes is left out.
 
-        Two runs with equal histories differ only in the order of concurrent events.
+        Two runs with equal histories differ only in the order of concurrent events. An event is a list: its kind, its
+        `with_`, its message, and the vector time of the send, or False without a send.
         """
         rows: list[list[Any]] = []
         for numbers in self._numbers:
@@ -154,7 +155,7 @@ def kind_of(message: ProcessMessage) -> str:
 
 
 def words_of(message: Any) -> str:
-    """Return a message as drawings show it: its kind and its fields."""
+    """Return a message as drawings show it: its kind and its fields. Return "" for None, and other values as text."""
     if not isinstance(message, ProcessMessage):
         return "" if message is None else _text(message)
     return " ".join([kind_of(message), *map(_text, _fields(message).values())])

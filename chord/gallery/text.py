@@ -35,7 +35,7 @@ def draw_text(diagram: Diagram) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a diagram in ASCII, except for its labels."""
+    """Return a drawing of `draw_text` with lines and arrows in ASCII. Its labels stay as they are."""
     return text.translate(_PLAIN)
 
 

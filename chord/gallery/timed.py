@@ -28,7 +28,10 @@ DELAY_S = 0.05
 
 
 class Outage(msgspec.Struct, frozen=True):
-    """A process that is down from one time to another, in seconds. Without an end it does not start again."""
+    """A process that is down from `from_s` to `until_s`, in virtual seconds of the run.
+
+    If `until_s` is None, the process does not start again.
+    """
 
     process: Name
     from_s: float
@@ -36,7 +39,7 @@ class Outage(msgspec.Struct, frozen=True):
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """A partition: from one time to another, in seconds, messages between groups are lost."""
+    """A partition: from `from_s` to `until_s`, in virtual seconds, messages between the groups are lost."""
 
     groups: tuple[tuple[Name, ...], ...]
     from_s: float
@@ -44,14 +47,14 @@ class Partition(msgspec.Struct, frozen=True):
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run on virtual time is exposed to.
+    """The delays, faults and limits of a run on virtual time.
 
     Attributes:
         seed: the seed of all draws.
         order: the order of messages; None: as the entry claims.
-        delay: draws the delay of each message; default: exponential, with a mean of 50 ms.
-        loss: the fraction of messages that are lost.
-        double: the fraction of messages that arrive twice.
+        delay: draws the delay of each message in seconds; default: exponential, with a mean of 50 ms.
+        loss: the fraction of messages that are lost, from 0 to 1.
+        double: the fraction of messages that arrive twice, from 0 to 1.
         outages: the crashes.
         splits: the partitions. Only one counts at a time.
         until_s: the end of the run in virtual seconds, if it does not end before.
@@ -75,8 +78,8 @@ class TimedRun(msgspec.Struct, frozen=True):
     Attributes:
         recording: its events.
         is_goal: whether it reached the goal.
-        breaches: by name of each broken law, how it is broken.
-        digest: a digest of all events. One seed has one digest.
+        breaches: by name of each broken law, how it is broken, in words.
+        digest: a digest of all events, in hex. Runs with the same seed and conditions have the same digest.
         seconds: the virtual seconds that it took.
         world: the state at the end.
     """
@@ -93,6 +96,8 @@ def run_timed(
     entry: Entry, nodes: int, conditions: Conditions, variant: Altered | None = None, *, has_states: bool = True
 ) -> TimedRun:
     """Run an entry on virtual time until it has reached its goal, and no message is in transit if it ends quietly.
+
+    The run also ends at the limits of `conditions`. It goes on after a law breaks.
 
     Args:
         entry: the entry.
@@ -115,7 +120,7 @@ def run_timed(
 
 
 def delay_of(text: str) -> Delay:
-    """Return the delay that a text describes: 50ms, exp:50ms or uniform:10ms-90ms.
+    """Return the delay that a text describes: constant (50ms), exponential (exp:50ms) or uniform:10ms-90ms.
 
     Raises:
         ValueError: the text describes no delay.

@@ -25,10 +25,10 @@ class FaultBudget(msgspec.Struct, frozen=True, array_like=True):
     """How often each fault may occur in one run.
 
     Attributes:
-        lose: messages that are lost.
-        double: messages that arrive twice.
-        crash: processes that crash.
-        restart: crashed processes that start again, with their stable fields.
+        lose: the number of messages that may be lost.
+        double: the number of messages that may arrive twice.
+        crash: the number of crashes of processes.
+        restart: the number of restarts of crashed processes, with their stable fields.
     """
 
     lose: int = 0
@@ -53,7 +53,7 @@ class SmallWorld(msgspec.Struct, array_like=True):
     """The state of all processes, and of everything between them.
 
     Attributes:
-        processes: by name.
+        processes: all processes by name, also those that have crashed.
         channels: the messages in transit, by `sender→receiver`. A channel without order is sorted.
         timers: by process, the names of the timers that are set, sorted.
         down: the names of the processes that have crashed, sorted.
@@ -71,7 +71,7 @@ class SmallWorld(msgspec.Struct, array_like=True):
         return [process for name, process in self.processes.items() if name not in self.down]
 
     def in_transit(self) -> list[ProcessMessage]:
-        """Return all messages in transit."""
+        """Return all messages that were sent, and have neither arrived nor been lost."""
         return [parcel.message for parcels in self.channels.values() for parcel in parcels]
 
 
@@ -82,7 +82,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
         what: the kind of step.
         process: the process that takes it. For a lost or doubled message, its receiver.
         of: the sender of the message, the ask, the timer, or the machines that move, separated by commas.
-        place: the place of the message in its channel.
+        place: the index of the message in its channel, from 0.
     """
 
     what: Literal["receive", "ask", "timer", "move", "lose", "double", "crash", "restart"]
@@ -92,7 +92,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """One effect of a step: the process that yielded it, and the parcel that it sent."""
+    """One effect of a step: the process that yielded it, and the parcel that it sent. None: it sent no message."""
 
     process: Name
     effect: Effect
@@ -128,7 +128,12 @@ class System:
     # -- states -------------------------------------------------------------------------------------
 
     def start(self, recording: Recording | None = None, taken: list[Taken] | None = None) -> SmallWorld:
-        """Return a new world, in which all processes have started; append the effects to `taken`."""
+        """Return a new world, in which all processes have started.
+
+        Args:
+            recording: gets the events; None: record nothing.
+            taken: gets the effects of the starts; None: drop them.
+        """
         taken = [] if taken is None else taken
         world = SmallWorld({}, {}, {}, [], self.faults)
         world.processes = {name: copy.deepcopy(process) for name, process in self.first.items()}
@@ -142,11 +147,11 @@ class System:
         return self._encoder.encode(world)
 
     def decode(self, state: bytes) -> SmallWorld:
-        """Return the world of some bytes."""
+        """Return the world that `encode` turned into these bytes."""
         return cast(SmallWorld, self._decoder.decode(state))
 
     def fingerprint(self, state: bytes, recording: Recording | None = None) -> bytes:
-        """Return a digest of a world's bytes and, with a recording, of the history of each process."""
+        """Return a digest (16 bytes) of a world's bytes and, with a recording, of the history of each process."""
         digest = blake2b(state, digest_size=FINGERPRINT_BYTES)
         if recording is not None:
             digest.update(self._encoder.encode(recording.histories()))
@@ -177,7 +182,7 @@ class System:
         return found + self.moves(world) if self.has_machines else found
 
     def moves(self, world: SmallWorld) -> list[Choice]:
-        """Return the possible moves of machines."""
+        """Return the possible moves of machines: of each one with an enabled rule, or with `at_once` of each set."""
         machines = [p for p in world.up() if isinstance(p, Machine)]
         enabled = [p.me for p in machines if p.rule(world.processes) is not None]
         most = len(enabled) if self.at_once else min(1, len(enabled))
@@ -187,13 +192,13 @@ class System:
     def take(
         self, world: SmallWorld, choice: Choice, recording: Recording | None = None, at: float = 0.0
     ) -> list[Taken]:
-        """Take one step: change the world, and return the effects.
+        """Take one step: change the world, and return the effects in their order.
 
         Args:
             world: the world, which changes.
-            choice: the step.
+            choice: the step; it must be possible in this world.
             recording: gets the events; None: record nothing.
-            at: the time of the events.
+            at: the time of the events: virtual seconds, or in a search the number of the step.
         """
         taken: list[Taken] = []
         name, of = choice.process, choice.of

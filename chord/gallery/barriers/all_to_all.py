@@ -45,7 +45,7 @@ class MutualBarrier(Process):
 
 
 class OneMissing(MutualBarrier):
-    """A bug: a process does not wait for the last message."""
+    """A bug: a process passes although one message of the others is missing."""
 
     def is_complete(self) -> bool:
         return len(self.reached) >= len(self.others) - 1

@@ -53,7 +53,7 @@ class CentralBarrier(Process):
         return len(self.reached) == len(self.others) + 1
 
     def go(self) -> Effects:
-        """Pass the barrier, once."""
+        """Pass the barrier, unless this process has passed it already."""
         if not self.has_passed:
             self.is_waiting, self.has_passed = False, True
             yield Did("pass")

@@ -10,7 +10,7 @@ from chord.gallery.process import Did, Effects, Name, Process, ProcessMessage, S
 
 
 class Request(ProcessMessage, frozen=True):
-    """The sender waits for a grant."""
+    """The sender waits for a grant of the receiver."""
 
 
 class Grant(ProcessMessage, frozen=True):
@@ -18,13 +18,13 @@ class Grant(ProcessMessage, frozen=True):
 
 
 class Reached(ProcessMessage, frozen=True):
-    """The sender has reached the barrier, and waited for this process then."""
+    """The sender has reached the barrier. At that moment it waited for the process `waits_for`; "": for none."""
 
     waits_for: Name
 
 
 class Passed(ProcessMessage, frozen=True):
-    """The sender has passed the barrier. It says whether it has waited without a change since it reached it."""
+    """The sender has passed the barrier. `is_unchanged`: since it reached the barrier, it has waited for the same."""
 
     is_unchanged: bool
 
@@ -82,7 +82,7 @@ class DeadlockDetector(Process):
             yield from self.all_others(Reached(self.waits_for))
 
     def judge(self, name: Name, is_unchanged: bool) -> Effects:
-        """Note one answer. With the last, find the deadlocks among processes that did not move."""
+        """Note whether a process is unchanged. After the last one, find the deadlocks among the unchanged processes."""
         self.unchanged[name] = is_unchanged
         if len(self.unchanged) == len(self.others) + 1:
             self.found = deadlocked({name: to for name, to in self.waiting.items() if self.unchanged[name]})
@@ -90,7 +90,7 @@ class DeadlockDetector(Process):
 
 
 def deadlocked(waits_for: Mapping[Name, Name]) -> list[Name]:
-    """Return the processes that wait in a cycle, or for a process that does."""
+    """Return the processes that wait in a cycle, or for such a process. `waits_for` maps each to the one it awaits."""
     while free := [name for name, to in waits_for.items() if to not in waits_for]:
         waits_for = {name: to for name, to in waits_for.items() if name not in free}
     return sorted(waits_for)
@@ -121,7 +121,7 @@ def none_is_missed(run: Recording) -> str:
 
 
 class OneCut(DeadlockDetector):
-    """A bug: only the cut at the beginning counts, not the interval."""
+    """A bug: only the states at the barrier count, although a process may have moved since."""
 
     def judge(self, name: Name, is_unchanged: bool) -> Effects:
         return super().judge(name, True)

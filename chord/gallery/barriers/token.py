@@ -43,13 +43,13 @@ class TokenBarrier(Process):
             yield Send(self.follower, Token(2))
 
     def pass_on(self) -> Effects:
-        """Pass the token on in round 1, if it is here and this process has reached the barrier."""
+        """Send the token of round 1 to the next process, if it is here and this process has reached the barrier."""
         if self.has_token and self.is_waiting:
             self.has_token = False
             yield Send(self.follower, Token(1))
 
     def go(self) -> Effects:
-        """Pass the barrier, once."""
+        """Pass the barrier, unless this process has passed it already."""
         if not self.has_passed:
             self.is_waiting, self.has_passed = False, True
             yield Did("pass")
@@ -66,7 +66,7 @@ class OneRound(TokenBarrier):
 
 
 def ring(kind: Callable[..., Process]) -> Make:
-    """Return the function that makes a ring."""
+    """Return a function that makes processes of the class `kind`, each with the next one as its follower."""
 
     def make(names: Sequence[Name]) -> Iterable[Process]:
         for place, name in enumerate(names):

@@ -45,7 +45,10 @@ def all_sent(world: SmallWorld) -> bool:
 
 
 def depends_directly(run: Recording, e: RunEvent, f: RunEvent) -> bool:
-    """Return whether e is before f in one process, or a message leads from e or later to f or earlier."""
+    """Return whether f depends on e without a third process.
+
+    Either e is before f in one process, or a message was sent at e or later, and received at f or earlier.
+    """
     if e.process == f.process:
         return e.n < f.n
     arrivals = [r for r in run.of("receive", e.process) if r.process == f.process and r.n <= f.n]
@@ -53,7 +56,7 @@ def depends_directly(run: Recording, e: RunEvent, f: RunEvent) -> bool:
 
 
 def events_of(run: Recording) -> list[RunEvent]:
-    """Return the sends and receives."""
+    """Return the sends and the receives of a run."""
     return run.of("send") + run.of("receive")
 
 
@@ -70,7 +73,7 @@ def own_component(run: Recording) -> str:
 
 @law_of_runs("whole vectors reflect dependency", ticket=3)
 def whole_vectors(run: Recording) -> str:
-    """An event f depends directly on e if and only if VC(e) < VC(f), as the text prints it."""
+    """An event f depends directly on e if and only if the whole vector of e is less than that of f, as printed."""
     for e in events_of(run):
         for f in events_of(run):
             one, other = value_of(e, "time"), value_of(f, "time")

@@ -41,7 +41,7 @@ def all_sent(world: SmallWorld) -> bool:
 
 @law_of_runs("clocks grow", ticket=1)
 def clocks_grow(run: Recording) -> str:
-    """If e happens before f, then C(e) < C(f)."""
+    """If an event e happens before an event f, then C(e) < C(f): its clock is smaller."""
     events = run.of("send") + run.of("receive")
     for f in events:
         for e in events:

@@ -50,14 +50,14 @@ def all_sent(world: SmallWorld) -> bool:
 
 
 def is_less(e: RunEvent, f: RunEvent) -> bool:
-    """Return whether VC(e) < VC(f): no component is larger, and one is smaller."""
+    """Return whether VC(e) < VC(f), for the vector times of two events: no component is larger, one is smaller."""
     one, other = value_of(e, "time"), value_of(f, "time")
     names = {*one, *other}
     return one != other and all(one.get(name, 0) <= other.get(name, 0) for name in names)
 
 
 def events_of(run: Recording) -> list[RunEvent]:
-    """Return the sends and receives."""
+    """Return the sends and the receives of a run."""
     return run.of("send") + run.of("receive")
 
 

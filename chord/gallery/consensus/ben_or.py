@@ -110,7 +110,7 @@ def is_decided(world: SmallWorld) -> bool:
 
 
 def first_votes(kind: type[BenOr], values: str = "01", rounds: int = 200) -> Make:
-    """Return the function that makes processes with these first preferences."""
+    """Return a function that makes processes. Their first preferences repeat the characters of `values`."""
     return lambda names: [
         structs.replace(process, preferences=[values[place % len(values)]], left=rounds)
         for place, process in enumerate(all_of(kind)(names))
@@ -129,7 +129,7 @@ class HalfIsEnough(BenOr):
 
 
 class DecidesWithF(BenOr):
-    """A bug: f ratifications decide."""
+    """A bug: f ratifications are enough to decide, although f processes may crash."""
 
     more: ClassVar[int] = 0
 

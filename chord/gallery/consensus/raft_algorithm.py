@@ -11,7 +11,7 @@ Item: TypeAlias = list[int]  # an entry of a log: its term, and the number that 
 
 
 class Request(ProcessMessage, frozen=True):
-    """The sender is a candidate. Its log ends with an entry of `last`, and has `length` entries."""
+    """The sender is a candidate of `term`. Its log has `length` entries, and the last has the term `last`."""
 
     term: int
     last: int
@@ -19,7 +19,7 @@ class Request(ProcessMessage, frozen=True):
 
 
 class Granted(ProcessMessage, frozen=True):
-    """The sender votes for the receiver."""
+    """The sender votes for the receiver as the leader of this term."""
 
     term: int
 
@@ -127,7 +127,7 @@ class Raft(Process):
         return Appended(self.term, end, fits)
 
     def count(self, sender: Name, length: int) -> Effects:
-        """Note the equal entries of a follower, and commit those that a majority has."""
+        """Note that `length` entries of a follower are equal, and commit the entries that a majority has."""
         self.lengths[sender] = self.following[sender] = max(self.lengths.get(sender, 0), length)
         for end in range(self.committed + 1, len(self.log) + 1):
             copies = 1 + sum(known >= end for known in self.lengths.values())
@@ -136,7 +136,7 @@ class Raft(Process):
                 yield Did("commit", end)
 
     def last(self, length: int) -> int:
-        """Return the term of the last of the first entries."""
+        """Return the term of the last of the first `length` entries; 0 for no entries."""
         return self.log[length - 1][0] if length else 0
 
     def is_fresh(self, request: Request) -> bool:

@@ -10,7 +10,7 @@ from chord.gallery.process import Did, Effects, Name, Process, ProcessMessage, S
 
 
 class Request(ProcessMessage, frozen=True):
-    """The sender wants to enter."""
+    """The sender wants to enter the critical section."""
 
 
 class Ok(ProcessMessage, frozen=True):
@@ -18,11 +18,14 @@ class Ok(ProcessMessage, frozen=True):
 
 
 class Release(ProcessMessage, frozen=True):
-    """The sender has left."""
+    """The sender has left the critical section."""
 
 
 class Coordinator(Process):
-    """The process that permits entries. It keeps the queue of waiting processes; the first of them may be inside."""
+    """The process that permits the entries to the critical section, in the order of requests.
+
+    It keeps the queue of waiting processes. The first in the queue has the permission.
+    """
 
     queue: list[Name] = []
 
@@ -38,7 +41,7 @@ class Coordinator(Process):
 
 
 class Client(Process):
-    """A process that asks its coordinator."""
+    """A process that asks its coordinator for each entry to the critical section."""
 
     coordinator: Name = "a"
     left: int = 1
@@ -65,7 +68,7 @@ class Client(Process):
 
 
 def one_coordinator(names: Sequence[Name]) -> Iterable[Process]:
-    """Return the coordinator a and its clients."""
+    """Return the processes: the first name is the coordinator, the others are its clients."""
     yield Coordinator(names[0], tuple(names[1:]))
     for name in names[1:]:
         yield Client(name, tuple(other for other in names if other != name))

@@ -10,19 +10,19 @@ from chord.gallery.process import Did, Effects, Name, Process, ProcessMessage, S
 
 
 class Request(ProcessMessage, frozen=True):
-    """The sender wants to enter, with its ticket."""
+    """The sender wants to enter the critical section, with its ticket: the logical time of the request."""
 
     ticket: int
 
 
 class Ok(ProcessMessage, frozen=True):
-    """The sender has put the request into its queue."""
+    """The sender has put the request of the receiver into its queue."""
 
     time: int
 
 
 class Release(ProcessMessage, frozen=True):
-    """The sender has left."""
+    """The sender has left the critical section."""
 
     time: int
 
@@ -73,7 +73,7 @@ class LamportMutex(Process):
             yield Did("enter", self.ticket)
 
     def is_known(self) -> bool:
-        """Return whether all others have put the request into their queues."""
+        """Return whether all others have put the request of this process into their queues."""
         return self.oks == len(self.others)
 
 

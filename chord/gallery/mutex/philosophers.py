@@ -18,7 +18,7 @@ class Fork(ProcessMessage, frozen=True):
 
 
 class Philosopher(Process):
-    """A process that enters while it has the forks of all pairs that it belongs to."""
+    """A process that enters the critical section while it has the forks of all pairs that it belongs to."""
 
     left: int = 2
     forks: dict[Name, bool] = {}  # for each fork that it has, by the other process: whether it is dirty
@@ -58,11 +58,11 @@ class Philosopher(Process):
                 yield Send(sender, Request())
 
     def keeps(self, name: Name) -> bool:
-        """Return whether a hungry process keeps the fork until it has eaten: only if the fork is clean."""
+        """Return whether this process keeps the fork that it shares with another one: if it is hungry, a clean one."""
         return self.is_hungry and not self.forks[name]
 
     def give(self, name: Name) -> Effects:
-        """Wash a fork, and send it."""
+        """Wash the fork that this process shares with another one, and send it there."""
         del self.forks[name]
         yield Send(name, Fork())
 
@@ -91,7 +91,10 @@ def forks_acyclic(world: SmallWorld) -> str:
 
 
 def made(kind: Callable[..., Process], has_cycle: bool = False) -> Make:
-    """Return the function that gives each fork, dirty, to the smaller name. With a cycle, the last fork is not."""
+    """Return a function that makes philosophers of the class `kind`, with dirty forks.
+
+    Each pair's fork is at the smaller name. With `has_cycle`, the fork of the first and the last is at the last.
+    """
 
     def make(names: Sequence[Name]) -> Iterable[Process]:
         forks: dict[Name, dict[Name, bool]] = {name: {} for name in names}

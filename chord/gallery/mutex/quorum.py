@@ -14,7 +14,7 @@ from chord.gallery.process import Did, Effects, Make, Name, Process, ProcessMess
 
 
 class Request(ProcessMessage, frozen=True):
-    """The sender wants the permission of the receiver."""
+    """The sender wants the receiver's permission to enter the critical section."""
 
 
 class Ok(ProcessMessage, frozen=True):
@@ -22,7 +22,7 @@ class Ok(ProcessMessage, frozen=True):
 
 
 class Release(ProcessMessage, frozen=True):
-    """The sender returns the permission of the receiver."""
+    """The sender has left the critical section, and returns the permission of the receiver."""
 
 
 class QuorumMember(Process):
@@ -80,27 +80,27 @@ def quorums_intersect(world: SmallWorld) -> str:
 
 
 Choose: TypeAlias = Callable[[Sequence[Name], int], list[Name]]
-"""Returns the quorum of the process at a place."""
+"""Returns the quorum of the process at an index of the names."""
 
 
 def first(names: Sequence[Name], place: int) -> list[Name]:
-    """Return the first process, for all."""
+    """Return the same quorum for every process: only the first process."""
     return [names[0]]
 
 
 def majority(names: Sequence[Name], place: int) -> list[Name]:
-    """Return more than half of the processes, from the process at `place` on."""
+    """Return a quorum of more than half of the processes: those from index `place` on, in a circle."""
     return [names[(place + i) % len(names)] for i in range(len(names) // 2 + 1)]
 
 
 def weighted(names: Sequence[Name], place: int) -> list[Name]:
-    """Return processes with more than half of all weights. The first process weighs 2, the others 1."""
+    """Return a quorum with more than half of all weights. The first process weighs 2, each other one 1."""
     rest = [name for name in names[1:] if name != names[place]]
     return [names[0], *([names[place]] if place else []), *rest][: (len(names) + 1) // 2]
 
 
 def walls(names: Sequence[Name], place: int) -> list[Name]:
-    """Return a column of a grid and one process of each other column."""
+    """Return a quorum in a square grid: the column of the process at index `place`, and one of each other column."""
     height = isqrt(len(names) - 1) + 1
     columns = [names[start : start + height] for start in range(0, len(names), height)]
     parts = [c if number == place // height else [c[place % len(c)]] for number, c in enumerate(columns)]
@@ -108,7 +108,7 @@ def walls(names: Sequence[Name], place: int) -> list[Name]:
 
 
 def quorums(choose: Choose, kind: Callable[..., Process] = QuorumMember) -> Make:
-    """Return the function that makes processes with quorums of one kind."""
+    """Return a function that makes processes of the class `kind`, with the quorums that `choose` returns."""
 
     def make(names: Sequence[Name]) -> Iterable[Process]:
         for place, name in enumerate(names):
@@ -126,7 +126,7 @@ class AsksAllAtOnce(QuorumMember):
 
 
 def entry_of(name: str, title: str, choose: Choose, cost: Cost, copies: str, restart: str) -> Entry:
-    """Return the entry of one kind of quorums. A search breaks it by the laws `copies` and `restart`."""
+    """Return the entry of one kind of quorums. `copies` and `restart` name the laws that these faults break."""
     needs: dict[Fault, Breaks] = {"loss": Breaks(STUCK), "copies": Breaks(copies, 3), "crash": Breaks(STUCK)}
     return Entry(
         name=name, ticket=9, title=f"Mutual exclusion by {title}", make=quorums(choose), goal=everybody_was_inside,

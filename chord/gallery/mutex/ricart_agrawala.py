@@ -10,13 +10,13 @@ from chord.gallery.process import Did, Effects, Name, Process, ProcessMessage, S
 
 
 class Request(ProcessMessage, frozen=True):
-    """The sender wants to enter, with its ticket."""
+    """The sender wants to enter the critical section, with its ticket: the logical time of the request."""
 
     ticket: int
 
 
 class Ok(ProcessMessage, frozen=True):
-    """The sender permits the entry."""
+    """The sender permits the receiver to enter the critical section."""
 
     time: int
 
@@ -63,7 +63,7 @@ class RicartAgrawala(Process):
                 yield Did("enter", self.ticket)
 
     def is_before(self, request: Request, sender: Name) -> bool:
-        """Return whether this process goes first. Names decide between equal tickets."""
+        """Return whether this process enters before the sender of a request. Names decide between equal tickets."""
         return (self.ticket, self.me) < (request.ticket, sender)
 
 

@@ -10,11 +10,11 @@ from chord.gallery.process import Did, Effects, Make, Name, Process, ProcessMess
 
 
 class Token(ProcessMessage, frozen=True):
-    """The right to enter."""
+    """The right to enter the critical section. There is one token in the ring."""
 
 
 class TokenRing(Process):
-    """A process that passes the token on at once, unless it wants to enter."""
+    """A process that passes the token on at once, unless it wants to enter the critical section."""
 
     left: int = 1
     follower: Name = ""
@@ -63,7 +63,7 @@ def one_token(world: SmallWorld) -> str:
 
 
 def ring(kind: Callable[..., Process], tokens: int = 1) -> Make:
-    """Return the function that makes a ring in which the first processes have a token each."""
+    """Return a function that makes a ring of processes of the class `kind`. The first `tokens` have a token each."""
 
     def make(names: Sequence[Name]) -> Iterable[Process]:
         for place, name in enumerate(names):

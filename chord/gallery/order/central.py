@@ -46,7 +46,7 @@ class CentralOrder(Process):
         yield from self.deliver(message.text)
 
     def deliver(self, text: str) -> Effects:
-        """Deliver a message."""
+        """Deliver a message: append it to those that this process has delivered."""
         self.delivered.append(text)
         yield Did("deliver", text)
 

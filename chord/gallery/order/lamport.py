@@ -16,13 +16,13 @@ class Request(ProcessMessage, frozen=True):
 
 
 class Ok(ProcessMessage, frozen=True):
-    """The sender has put the request into its queue."""
+    """The sender has put the request of the receiver into its queue."""
 
     time: int
 
 
 class Cast(ProcessMessage, frozen=True):
-    """The message that belongs to the request of its sender."""
+    """The message itself. The sender announced it by a request before."""
 
     time: int
 
@@ -60,7 +60,7 @@ class LamportOrder(Process):
         yield from self.work_on_queue()
 
     def work_on_queue(self) -> Effects:
-        """Send the own message if it may be sent now. Deliver all messages that are first in the queue."""
+        """Send this process's own message if it may be sent now. Deliver all messages that are first in the queue."""
         if self.me in self.queue and self.me not in self.arrived and self.may_send():
             self.arrived.append(self.me)
             yield from self.all_others(Cast(self.clock))
@@ -75,7 +75,7 @@ class LamportOrder(Process):
         return min(self.queue, key=lambda name: (self.queue[name], name))
 
     def may_send(self) -> bool:
-        """Return whether all others know the request, and it is the first in the queue."""
+        """Return whether all others know the request of this process, and it is the first in the queue."""
         return self.oks == len(self.others) and self.first() == self.me
 
 
@@ -99,7 +99,7 @@ class SendsAtOnce(LamportOrder):
 
 
 def three_cast(kind: Callable[..., Process]) -> Make:
-    """Return the function that makes processes. The first three cast a message each."""
+    """Return a function that makes processes of the class `kind`. The first three cast a message each."""
 
     def make(names: Sequence[Name]) -> Iterable[Process]:
         for place, name in enumerate(names):

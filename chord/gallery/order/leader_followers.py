@@ -52,7 +52,7 @@ class Replica(Process):
             yield from self.write(shard, value)
 
     def write(self, shard: Name, value: str) -> Effects:
-        """Let the leader of a shard write a value."""
+        """Write a value, if this process leads the shard. Otherwise ask the leader to do it."""
         if self.me == shard:
             yield from self.lead(shard, value)
         else:
@@ -70,7 +70,7 @@ class Replica(Process):
         yield from self.all_others(Apply(shard, len(self.logs[shard]), value))
 
     def follow(self, message: Apply) -> Effects:
-        """Apply a write of the leader, and those after it that are here. Keep it if one before it is missing."""
+        """Apply a write of the leader, and its successors that are here. Keep it until all earlier writes are here."""
         early = self.early.setdefault(message.shard, {})
         early[str(message.number)] = message.value
         while (value := early.pop(str(len(self.logs.get(message.shard, [])) + 1), None)) is not None:

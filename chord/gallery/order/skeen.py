@@ -16,7 +16,7 @@ class Request(ProcessMessage, frozen=True):
 
 
 class Ok(ProcessMessage, frozen=True):
-    """The sender has put the request into its queue."""
+    """The sender has put the request of the receiver into its queue. `time` is its logical time."""
 
     time: int
 
@@ -95,7 +95,10 @@ class KeepsTicket(Skeen):
 
 
 def two_senders(kind: Callable[..., Process]) -> Make:
-    """Return the function that makes two senders, and receivers: a casts to all of them, b not to the last of many."""
+    """Return a function that makes processes of the class `kind`. The first two send to all others.
+
+    In a world of six or more processes, the second does not send to the last.
+    """
 
     def make(names: Sequence[Name]) -> Iterable[Process]:
         for place, name in enumerate(names):

@@ -77,14 +77,14 @@ class StablePredicate(Process):
             yield from self.all_others(Marker())
 
     def hand_in(self) -> Effects:
-        """Tell process a the coins of this part of the cut."""
+        """Report the coins in this process's part of the cut to process a."""
         if self.me == "a":
             yield from self.add("a", self.saved)
         else:
             yield Send("a", Report(self.saved))
 
     def add(self, name: Name, coins: int) -> Effects:
-        """Add one part of the cut. With the last part, evaluate the predicate."""
+        """Add the coins of one process's part of the cut. After the last part, evaluate the predicate."""
         if name in (self.unreported or ()):
             self.unreported = [other for other in self.unreported or () if other != name]
             self.total += coins

@@ -52,12 +52,15 @@ class Watched(Process):
         return ()
 
     def tick(self) -> None:
-        """Count an event."""
+        """Count an event of this process."""
         self.clock[self.me] = self.clock.get(self.me, 0) + 1
 
 
 class Coordinator(Process):
-    """The process that looks for a consistent cut. It needs a new candidate of each red process."""
+    """The process that looks for a consistent cut.
+
+    A process is green while its candidate can be part of the cut. The coordinator needs a new one of each red process.
+    """
 
     candidates: dict[Name, dict[Name, int]] = {}  # the candidate cut: a vector time of each process
     green: list[Name] = []  # the processes with a candidate that can be part of a consistent cut
@@ -73,14 +76,14 @@ class Coordinator(Process):
             yield Did("alarm")
 
     def try_candidate(self, name: Name, clock: dict[Name, int]) -> None:
-        """Compare a new candidate with the green ones. The earlier of two comparable candidates is red."""
+        """Compare a new candidate of a process with the green ones. If one happened before another, it turns red."""
         self.candidates[name] = clock
         self.green = [other for other in self.green if clock.get(other, 0) < self.candidates[other][other]]
         if not self.is_too_early(name, clock):
             self.green = sorted([*self.green, name])
 
     def is_too_early(self, name: Name, clock: dict[Name, int]) -> bool:
-        """Return whether a green candidate of another process knows this one."""
+        """Return whether a candidate happened before a green candidate of another process."""
         return any(self.candidates[other].get(name, 0) >= clock[name] for other in self.green)
 
 
@@ -97,7 +100,7 @@ class NewcomerIsGreen(Coordinator):
 
 
 def with_coordinator(kind: Callable[..., Coordinator]) -> Make:
-    """Return the function that makes a coordinator, process a, and the processes that it watches."""
+    """Return a function that makes process a, a coordinator of the class `kind`, and the processes that it watches."""
 
     def make(names: Sequence[Name]) -> Iterable[Process]:
         for name in names:

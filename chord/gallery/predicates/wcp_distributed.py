@@ -57,7 +57,7 @@ class Watched(Process):
         return ()
 
     def tick(self) -> None:
-        """Count an event."""
+        """Count an event of this process."""
         self.clock[self.me] = self.clock.get(self.me, 0) + 1
 
 
@@ -87,14 +87,14 @@ class OwnCoordinator(Process):
                 self.token = None
 
     def with_candidate(self, token: Token, clock: dict[Name, int]) -> Token:
-        """Compare a new candidate with the green ones. The earlier of two comparable candidates is red."""
+        """Return the token with a new candidate. If a candidate happened before another, its process is not green."""
         green = [other for other in token.green if clock.get(other, 0) < token.candidates[other][other]]
         if not self.is_too_early(clock, [token.candidates[other] for other in green]):
             green = sorted([*green, self.mine])
         return Token({**token.candidates, self.mine: clock}, green)
 
     def is_too_early(self, clock: dict[Name, int], green: Sequence[dict[Name, int]]) -> bool:
-        """Return whether a green candidate of another process knows this one."""
+        """Return whether a candidate happened before a green candidate of another process."""
         return any(other.get(self.mine, 0) >= clock[self.mine] for other in green)
 
 
@@ -111,7 +111,7 @@ class NewcomerIsGreen(OwnCoordinator):
 
 
 def in_pairs(kind: Callable[..., OwnCoordinator]) -> Make:
-    """Return the function that makes processes and their coordinators. Process a sends no note: worlds stay small."""
+    """Return a function that makes processes, and a coordinator of the class `kind` for each in the first half."""
 
     def make(names: Sequence[Name]) -> Iterable[Process]:
         owners = dict(zip(names[: len(names) // 2], names[len(names) // 2 :], strict=False))

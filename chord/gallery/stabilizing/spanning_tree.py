@@ -76,7 +76,7 @@ def closure(world: SmallWorld) -> str:
 
 
 def every_state(names: Sequence[Name]) -> Iterable[list[TreeMachine]]:
-    """Yield all states with distances below N, in which each parent is a neighbour."""
+    """Yield all states of N machines with distances below N, in which each parent is a neighbour."""
     made = [TreeMachine(me, tuple(name for name in names if name != me)) for me in names]
     states = [list(product(range(len(names)), machine.neighbours())) for machine in made[1:]]
     for chosen in product(*states):

@@ -31,7 +31,7 @@ class RingMachine(Machine):
         return len(self.others) + 1
 
     def is_privileged(self, left: int) -> bool:
-        """Return whether this machine has the privilege, for the number to its left."""
+        """Return whether this machine has the privilege: it may move. `left` is the number of its left neighbour."""
         return (self.number == left) if self.is_first() else (self.number != left)
 
     def rule(self, seen: Mapping[Name, Any]) -> RingMachine | None:
@@ -70,7 +70,7 @@ def one_can_move(world: SmallWorld) -> bool:
 
 
 def ring(kind: type[RingMachine]) -> Make:
-    """Return the function that makes a ring with descending numbers: nearly every machine has the privilege."""
+    """Return a function that makes a ring with descending numbers: nearly every machine has the privilege."""
 
     def make(names: Sequence[Name]) -> Iterable[RingMachine]:
         made = [kind(me, tuple(name for name in names if name != me)) for me in names]
@@ -80,7 +80,7 @@ def ring(kind: type[RingMachine]) -> Make:
 
 
 def every_state(kind: type[RingMachine], names: Sequence[Name]) -> Iterable[list[RingMachine]]:
-    """Yield all K^N states."""
+    """Yield all K^N states of a ring of N machines of one class with numbers below K."""
     made = [kind(me, tuple(name for name in names if name != me)) for me in names]
     for numbers in product(range(made[0].numbers()), repeat=len(names)):
         yield [structs.replace(machine, number=number) for machine, number in zip(made, numbers, strict=True)]

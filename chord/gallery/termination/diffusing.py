@@ -14,13 +14,13 @@ class Work(ProcessMessage, frozen=True):
 
 
 class Ok(ProcessMessage, frozen=True):
-    """The sender has the work. It says whether it became a child."""
+    """The sender has received the work. `is_child`: it became a child of the receiver in the tree."""
 
     is_child: bool
 
 
 class Left(ProcessMessage, frozen=True):
-    """The sender has left the tree."""
+    """The sender has left the tree of active processes. It is no child of the receiver any more."""
 
 
 class Diffusing(Process):
@@ -66,7 +66,7 @@ class Diffusing(Process):
         return not (self.is_active or self.children or self.unconfirmed)
 
     def leave_if_green(self) -> Effects:
-        """Leave the tree. If the root is green, the computation has ended."""
+        """Leave the tree if this process is green. If it is the root, the computation has ended."""
         if self.is_green() and self.parent:
             parent, self.parent = self.parent, ""
             yield Send(parent, Left())
@@ -90,7 +90,7 @@ class IgnoresOks(Diffusing):
 
 
 def from_first(kind: Callable[..., Diffusing]) -> Make:
-    """Return the function that makes processes. Only the first is active."""
+    """Return a function that makes processes of the class `kind`. Only the first is active."""
 
     def make(names: Sequence[Name]) -> Iterable[Process]:
         for name in names:

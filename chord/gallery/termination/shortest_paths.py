@@ -16,17 +16,17 @@ class Path(ProcessMessage, frozen=True):
 
 
 class Ok(ProcessMessage, frozen=True):
-    """The sender has the path. It says whether it became a child."""
+    """The sender has received the path. `is_child`: it became a child of the receiver in the tree."""
 
     is_child: bool
 
 
 class Left(ProcessMessage, frozen=True):
-    """The sender has left the tree."""
+    """The sender has left the tree of active processes. It is no child of the receiver any more."""
 
 
 class ShortestPaths(Process):
-    """A process that is active while it knows a shorter path than its neighbours do."""
+    """A process that is active while its neighbours do not know its newest path."""
 
     length: int | None = None  # of the shortest path from process a that it knows
     is_active: bool = False
@@ -76,7 +76,7 @@ class ShortestPaths(Process):
         return not (self.is_active or self.children or self.unconfirmed)
 
     def leave_if_green(self) -> Effects:
-        """Leave the tree. If the root is green, the computation has ended."""
+        """Leave the tree if this process is green. If it is the root, the computation has ended."""
         if self.is_green() and self.parent:
             parent, self.parent = self.parent, ""
             yield Send(parent, Left())

@@ -52,7 +52,7 @@ class Store(Process):
         return [Set(self.work[0], 0.005, 0.015)] if self.work else []
 
     def write(self, what: str, item: int) -> None:
-        """Make one write to the disk, or tell the environment that the transaction has committed."""
+        """Make one write to the disk, such as "log" or "mark". "promise" tells the environment of the commit."""
         if what == "promise":
             self.promised += 1
         elif what == "log":
@@ -77,7 +77,7 @@ class Store(Process):
         return [*(self.each("apply") if self.is_marked else []), *(["clean"] if self.log or self.is_marked else [])]
 
     def each(self, what: str) -> list[str]:
-        """Return one write for each item."""
+        """Return one write of this kind for each item, such as "log 0" and "log 1"."""
         return [f"{what} {item}" for item in range(ITEMS)]
 
 

@@ -17,13 +17,13 @@ class Request(ProcessMessage, frozen=True):
 
 
 class Vote(ProcessMessage, frozen=True):
-    """The sender can commit, even after a crash, or it cannot."""
+    """A vote. With yes, the sender can commit, even after a crash."""
 
     is_yes: bool
 
 
 class Decision(ProcessMessage, frozen=True):
-    """The coordinator has decided."""
+    """The coordinator has decided: `outcome` is "commit" or "abort"."""
 
     outcome: str
 
@@ -60,7 +60,7 @@ class Coordinator(Process):
         yield from self.decide(ABORT)
 
     def decide(self, outcome: str) -> Effects:
-        """Write the decision down, then tell it."""
+        """Write the decision ("commit" or "abort") down, then send it to all participants."""
         self.outcome, self.is_waiting = outcome, False
         yield Unset("patience")
         yield Did(outcome)
@@ -119,7 +119,7 @@ def nobody_waits(world: SmallWorld) -> bool:
 
 
 def commit(kind: Callable[[Name, tuple[Name, ...]], Process]) -> Make:
-    """Return the function that makes a coordinator, and participants of one kind."""
+    """Return a function that makes a coordinator, and participants of the class `kind`."""
     return lambda names: [Coordinator(names[0], tuple(names[1:])), *list(all_of(kind)(names))[1:]]
 
 

@@ -83,7 +83,7 @@ class Transaction(Process):
             yield Send(self.items()[self.held], Lock())
 
     def to_unlock(self, written: Name) -> list[Name]:
-        """Return the items to unlock after a write: all after the last one, none before."""
+        """Return the items to unlock after a write of the item `written`: all after the last write, none before."""
         return self.items() if self.held == ITEMS else []
 
 
@@ -115,7 +115,7 @@ def all_is_done(world: SmallWorld) -> bool:
 
 
 def transactions(kind: Callable[[Name, tuple[Name, ...]], Process]) -> Make:
-    """Return the function that makes items, and transactions of one kind."""
+    """Return a function that makes items, and transactions of the class `kind`."""
     return lambda names: [*list(all_of(Item)(names))[:ITEMS], *list(all_of(kind)(names))[ITEMS:]]
 
 
