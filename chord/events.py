@@ -15,7 +15,7 @@ from chord.ids import Arc, Contact, NodeState, PeerState, Point, StreamName
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Base of all events."""
+    """Base of all events: of each observable change of a node."""
 
 
 class VnodeEvent(Event, frozen=True):
@@ -32,7 +32,7 @@ class RingCreated(VnodeEvent, frozen=True):
 
 
 class RingJoined(VnodeEvent, frozen=True):
-    """JOIN: the vnode became a member, and took its predecessor's successor list."""
+    """The vnode joined a ring: it became a member, and took its predecessor's successor list."""
 
     predecessor: Contact
     successor: Contact
@@ -49,7 +49,7 @@ class RingResumed(VnodeEvent, frozen=True):
 
 
 class SuccessorAdopted(VnodeEvent, frozen=True):
-    """The successor list has a new head.
+    """The vnode's successor list has a new head, `new`.
 
     `old` is the head before; None if the vnode was its own successor.
     """
@@ -362,7 +362,7 @@ class StoreBegun(Event, frozen=True):
 
 
 class HandlerFailed(Event, frozen=True):
-    """ERROR: the handler of a request raised an unexpected exception.
+    """The handler of a request raised an unexpected exception, which is an error of this program.
 
     A simulation that sees this event has failed. `where` is the class of the request.
     """
@@ -378,7 +378,10 @@ _ROUTINE = (ClockSkewed, ConnectionOpened, ConnectionRefused, LookupDone, Record
 
 
 def is_news(event: Event) -> bool:
-    """Return whether an event shows that something in the ring changes, or does not answer."""
+    """Return whether an event shows a change in the ring, or a node that does not answer.
+
+    Routine events return False, such as `StepDone`, `LookupDone` and a closed stream of a client.
+    """
     if isinstance(event, ConnectionClosed):
         return event.address != "" and event.reason != DRAINED
     return not isinstance(event, _ROUTINE)

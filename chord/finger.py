@@ -47,7 +47,7 @@ class FingerTable:
         self._cursor = 0
 
     def start(self, index: int) -> Point:
-        """Return the start of an entry, n + 2**index; the entry points to its successor.
+        """Return the start of an entry: the point n + 2**index. The entry points to the successor of this point.
 
         Source: Stoica et al. 2001, Table 1.
         """
@@ -111,7 +111,7 @@ class FingerTable:
         return self._assign(first, contact, distance)
 
     def forget(self, contact: Contact) -> tuple[int, int] | None:
-        """Clear the entries of a dead vnode; return the first and last, or None if none."""
+        """Clear the entries of a dead vnode, and return the first and the last index; None if it has no entry."""
         for position, run in enumerate(self._runs):
             if run.contact.id == contact.id:
                 del self._runs[position], self._distances[position]
@@ -159,7 +159,7 @@ class FingerTable:
         return self._cursor
 
     def check(self) -> list[str]:
-        """Return the invariants of the table that do not hold, in words."""
+        """Return the broken invariants of the table, a sentence for each; empty if all hold."""
         wrong = []
         covered, beyond = 0, 0
         for run in self._runs:

@@ -90,7 +90,7 @@ class Circle(NamedTuple):
         return (end - start) & ((1 << self.bits) - 1)
 
     def length(self, start: int, end: int) -> int:
-        """Return the number of points in the arc (start, end]; (x, x] is the whole circle."""
+        """Return the number of points in the arc (start, end]. The arc (x, x] is the whole circle."""
         return ((end - start) & ((1 << self.bits) - 1)) or 1 << self.bits
 
     def hex(self, point: int) -> str:

@@ -44,7 +44,7 @@ class PeerGone(Exception):
 
 
 class Latest:
-    """Handles announced vnodes one at a time, in a task; only the best one waits.
+    """Handles announced vnodes one after another, in a task. While it handles one, only the best of the others waits.
 
     Args:
         is_better: returns whether its first argument, a new vnode, replaces its second, the waiting vnode.
@@ -82,7 +82,12 @@ class Latest:
 
 
 class Stabilizer:
-    """The periodic steps of one vnode: stabilize, rectify and fix fingers."""
+    """The periodic steps of one vnode: stabilize, rectify and fix fingers.
+
+    Args:
+        vnode: the vnode with the pointers and fingers to maintain.
+        lookups: finds the owners of finger starts.
+    """
 
     def __init__(self, vnode: Vnode, lookups: Lookups) -> None:
         self._vnode = vnode
@@ -129,10 +134,12 @@ class Stabilizer:
         self._done("stabilize")
 
     async def consider_successor(self, contact: Contact) -> bool:
-        """STAB_PRED: query a vnode, and adopt it if it lies before the successor.
+        """Query a vnode, and adopt it as the successor if it lies before the current one.
 
         This step of stabilize also handles an `Offer`. Return whether the vnode was adopted. If it does not lie there,
         or this vnode is not a member, send no query and return False.
+
+        Source: Zave 2017 (TSE), section III, STAB_PRED.
         """
         if not self._ring.is_member or not between(self._vnode.id, contact.id, self._ring.successor.id):
             return False
@@ -145,7 +152,7 @@ class Stabilizer:
 
     @handles(Notify)
     def on_notify(self, request: Notify) -> Done:
-        """Reply at once, and later run RECTIFY for a vnode that may be the predecessor.
+        """Reply at once, and later run `rectify` for the sender, which may be the predecessor.
 
         Before this vnode is a member, it only replies.
         """
@@ -155,7 +162,7 @@ class Stabilizer:
 
     @handles(Offer)
     def on_offer(self, request: Offer) -> Done:
-        """Reply at once, and later consider a vnode that may be the successor.
+        """Reply at once, and later run `consider_successor` for the offered vnode.
 
         Before this vnode is a member, it only replies.
         """
@@ -165,14 +172,14 @@ class Stabilizer:
 
     @handles(PointersChanged)
     def on_pointers_changed(self, request: PointersChanged) -> Done:
-        """Reply at once, and soon ask both neighbours, because the pointers of one have changed."""
+        """Reply at once, and ask both neighbours soon, because the pointers of one of them have changed."""
         self._host.news(self._vnode.id)
         return Done()
 
     def offered(self, contact: Contact) -> None:
-        """Consider the vnode of an `Offer` in a separate task.
+        """Run `consider_successor` for the vnode of an `Offer`, in a separate task.
 
-        Of several waiting offers only the closest is considered.
+        Of several waiting offers only the one closest behind this vnode is considered.
         """
         self._offers.announce(contact)
 
@@ -228,18 +235,20 @@ class Stabilizer:
     # -- rectify --------------------------------------------------------------------------------
 
     def notified(self, contact: Contact) -> None:
-        """Run RECTIFY for a vnode that sent NOTIFY, in a separate task.
+        """Run `rectify` for a vnode that sent a `Notify`, in a separate task.
 
-        Of several waiting vnodes only the closest is handled.
+        Of several waiting vnodes only the one closest before this vnode is handled.
         """
         self._notices.announce(contact)
 
     async def rectify(self, contact: Contact) -> None:
-        """RECTIFY: adopt a closer predecessor, or any vnode if the current one is dead.
+        """Adopt a vnode as the predecessor, if it is closer than the current one or the current one is dead.
 
         Then offer the new predecessor to the old one as a successor. If a node has moved, its vnode is the current
         predecessor and notifies from another address. The new contact then replaces the old one in the same way. If
         this vnode is not a member, nothing happens.
+
+        Source: Zave 2017 (TSE), section III, RECTIFY.
         """
         ring = self._ring
         if not ring.is_member:

@@ -149,9 +149,13 @@ class BigRing:
         return self.successor(self.ids[here] + (left >> unit << unit)), level
 
     def walk(self, starts: Ranks, keys: PointArray) -> Ranks:
-        """Return the path length of each look-up if nodes know only their successors.
+        """Return the path length of each look-up, in hops, if nodes know only their successors.
 
         A path ends at the key's predecessor. A node that owns the key answers at once, with a path of 0 hops.
+
+        Args:
+            starts: rank of the node that begins each look-up, shape (L,).
+            keys: point that each look-up searches, shape (L,).
         """
         owners = self.successor(keys)
         steps: Ranks = (owners - 1 - starts) % len(self.ids)
@@ -202,7 +206,7 @@ def highest_bit(values: PointArray) -> Ranks:
 
 @dataclass(frozen=True)
 class Detours:
-    """The paths and timeouts of look-ups among dead nodes, an entry per look-up.
+    """The paths and timeouts of look-ups among dead nodes: arrays with one entry per look-up.
 
     Attributes:
         hops: path length: hops between live nodes, from the start to the last live node before the key.

@@ -109,6 +109,6 @@ def central(values: Sequence[float], share: float) -> tuple[float, float]:
 
 
 def mean_error(values: Sequence[float] | NDArray[Any]) -> tuple[float, float]:
-    """Return the mean of two values or more, and its standard error."""
+    """Return the mean of a sample of two or more values, and the standard error of the mean."""
     array = np.asarray(values, np.float64)
     return float(array.mean()), float(array.std(ddof=1)) / math.sqrt(len(array))

@@ -64,7 +64,7 @@ P = TypeVar("P")
 
 
 def in_chunks(place: Callable[[P, Hashes], Numbers]) -> Callable[[P, Hashes], Numbers]:
-    """Decorate a `place_many` to pass it at most `CHUNK` hashes at a time."""
+    """Decorate a `place_many` to pass it at most `CHUNK` (65,536) hashes at a time."""
 
     @wraps(place)
     def place_many(self: P, hashes: Hashes) -> Numbers:
@@ -166,10 +166,10 @@ class Placement(ABC):
     @property
     @abstractmethod
     def state_bytes(self) -> int:
-        """Bytes that a look-up needs: packed tables and points, without the nodes' names."""
+        """Bytes of state that a look-up needs: packed tables and points, without the nodes' names."""
 
     def shares(self) -> NDArray[np.float64] | None:
-        """Return the share of all possible hashes that each node has, exactly.
+        """Return each node's exact share of all possible hashes.
 
         Returns:
             shape (number of nodes,), with sum 1; None if the scheme's shares can only be sampled.
@@ -257,6 +257,10 @@ class Placement(ABC):
 
     def add(self, node: str, weight: float = 1.0) -> None:
         """Add a node, which gets the next number and its share of the keys.
+
+        Args:
+            node: the name of the new node.
+            weight: share of the keys that it should have, relative to the other nodes.
 
         Raises:
             ValueError: the name is taken, or the weight is not positive and finite, or the largest weight would be more
@@ -447,7 +451,12 @@ def replica_hashes(hashes: Hashes, copy: int) -> Hashes:
 
 
 def first_distinct(numbers: Iterable[int], count: int) -> list[int]:
-    """Return the first `count` different node numbers in order, or all if fewer."""
+    """Return the first `count` different numbers of a sequence in their order, or all if there are fewer.
+
+    Args:
+        numbers: node numbers, some more than once.
+        count: the most numbers to return.
+    """
     found: dict[int, None] = {}
     for number in numbers:
         if len(found) == count:
@@ -459,6 +468,6 @@ def first_distinct(numbers: Iterable[int], count: int) -> list[int]:
 def compact(numbers: NDArray[Any], gone: int) -> None:
     """Close the gap in an array of node numbers after a node has left, in place.
 
-    Each number above `gone` falls by one.
+    Each number above `gone`, the number of that node, falls by one.
     """
     numbers[numbers > gone] -= 1

@@ -79,7 +79,7 @@ DIFFERENCES = (
 
 
 def write_page(reports: Sequence[ExperimentReport], seed: int, command: str, out_dir: Path, name: str = PAGE) -> Path:
-    """Write the page on a run of experiments, and return its path.
+    """Write a Markdown page on a run of experiments, and return its path.
 
     Args:
         reports: the outcomes of the experiments.

@@ -19,7 +19,7 @@ GAPS_LOG2_MIN = -24
 
 @cache
 def finger_use(digit_bits: int = 1) -> dict[int, float]:
-    """Return the probability that a look-up uses a finger, for each digit.
+    """Return the probability that a look-up uses a finger, for each digit of the distance to its goal.
 
     A finger of base b skips a multiple of a power of b. The digit is that power's place in the remaining distance to
     the key's predecessor, which is uniform at first. A look-up takes a finger of a digit exactly if that digit of the
@@ -83,7 +83,7 @@ def path_constant(digit_bits: int = 1) -> float:
 
 
 def mean_path(nodes: int, digit_bits: int = 1) -> float:
-    """Return the mean path length of look-ups by fingers alone, on a large ring.
+    """Return the mean path length of look-ups in hops, on a large ring of `nodes` nodes with fingers only.
 
     The fingers are of base 2**digit_bits.
     """
@@ -94,17 +94,21 @@ def mean_path(nodes: int, digit_bits: int = 1) -> float:
 
 
 def share_deviation(nodes: int, vnodes: int) -> float:
-    """Return the std of a node's share of the circle, over the mean share.
+    """Return the standard deviation of the nodes' shares of the circle, over the mean share.
 
     The n v points of n nodes with v vnodes each cut the circle into n v arcs, uniformly at random. A node has v of the
     arcs, so its share follows Beta(v, (n - 1) v). For many nodes the result is about 1 / sqrt(v): 10 % at 100 vnodes,
     3.2 % at 1000.
+
+    Args:
+        nodes: n, the number of nodes.
+        vnodes: v, the number of vnodes per node.
     """
     return math.sqrt((nodes - 1) / (nodes * vnodes + 1))
 
 
 def probed_peak(probes: int) -> float:
-    """Return the largest share of a node over the mean, under multi-probe hashing.
+    """Return the largest share of a node over the mean share, under multi-probe hashing with `probes` probes per key.
 
     The value holds for large rings. For one probe per key it is infinite.
 
@@ -114,10 +118,10 @@ def probed_peak(probes: int) -> float:
 
 
 def probed_deviation(probes: int) -> float:
-    """Return the std of the nodes' shares over the mean, under multi-probe hashing.
+    """Return the standard deviation of the nodes' shares over the mean share, under multi-probe hashing.
 
-    The value holds for large rings. Let k be the probes per key. A node behind a gap of g mean gaps has (1 - e^(-(k -
-    1) g)) k / (k - 1) of the mean. The gap g is exponential.
+    The value holds for large rings. Let k be `probes`, the probes per key. A node behind a gap of g mean gaps has (1 -
+    e^(-(k - 1) g)) k / (k - 1) of the mean. The gap g is exponential.
     """
     if probes == 1:
         return 1.0
@@ -135,14 +139,18 @@ def collision_chance(points: int, drawn: int) -> float:
 
 
 def key_deviation(nodes: int, keys: int) -> float:
-    """Return the std of keys per node over the mean, if each key picks a random node."""
+    """Return the standard deviation of keys per node over the mean, if each key picks a random node."""
     return math.sqrt((nodes - 1) / keys)
 
 
 def expected_heirs(nodes: int, vnodes: int) -> float:
-    """Return the expected number of nodes that take over arcs of a failed node.
+    """Return the expected number of different nodes that take over arcs of a failed node.
 
-    Each of the v arcs of the failed node goes to any of the other nodes with the same probability.
+    Each of the failed node's arcs goes to any of the other nodes with the same probability.
+
+    Args:
+        nodes: number of nodes before the failure.
+        vnodes: number of arcs per node.
     """
     others = nodes - 1
     return others * -math.expm1(vnodes * math.log1p(-1 / others)) if others > 1 else float(others)

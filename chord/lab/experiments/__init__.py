@@ -48,9 +48,17 @@ def of_compare(
     weights: tuple[float, ...] = (),
     seed: int = 1,
 ) -> list[AnyExperiment]:
-    """Return the experiments that compare the schemes, and that time them.
+    """Return two experiments: one compares the schemes, the other times them.
 
-    The arguments are those of `compare.experiment`. Timing uses only `schemes`.
+    Only `schemes` has an effect on the timing.
+
+    Args:
+        keys: the keys to place; None: a million generated ones.
+        schemes: names of the schemes; empty: all.
+        nodes: number of nodes at first.
+        then: number of nodes after growing.
+        weights: one weight per node, in the order of their numbers; empty: all equal.
+        seed: seed of the keys that are generated if `keys` is None.
     """
     return [compare.experiment(keys, schemes, nodes, then, weights, seed), speed.experiment(schemes)]
 
@@ -64,7 +72,7 @@ def of_vnodes(nodes: int = vnodes.NODES) -> list[AnyExperiment]:
 
 
 def of_movement() -> list[AnyExperiment]:
-    """Return the experiments on key movement: growth, hot sections, and their number."""
+    """Return the experiments on the movement of keys: growth, moves of hot sections, and the number of sections."""
     return [movement.EXPERIMENT, hot_sections.EXPERIMENT, section_counts.EXPERIMENT]
 
 

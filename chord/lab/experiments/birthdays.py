@@ -32,6 +32,7 @@ class BirthdaySetting(NamedTuple):
         points: number of points.
         drawn: number of points drawn, with repetition.
         times: number of times that the draws are made; 0: the probability is only computed.
+        seed: the source of all random choices.
     """
 
     what: str
@@ -51,7 +52,7 @@ class BirthdaySetting(NamedTuple):
 
 @dataclass(frozen=True)
 class BirthdayCell:
-    """The number of times that two draws were the same point."""
+    """The measurement of one setting. `collided` counts the times at which two draws were the same point."""
 
     setting: BirthdaySetting
     collided: int
@@ -63,19 +64,19 @@ class BirthdayCell:
 
     @property
     def measured(self) -> float | None:
-        """The share of the times with a collision; None if it was only computed."""
+        """The share of the times with a collision; None if the probability was only computed."""
         return self.collided / self.setting.times if self.setting.times else None
 
     @property
     def errors_off(self) -> float | None:
-        """The distance of the measured share from the probability, in standard errors."""
+        """The distance of the measured share from the probability, in standard errors; None without a measurement."""
         if self.measured is None:
             return None
         return (self.measured - self.chance) / math.sqrt(self.chance * (1 - self.chance) / self.setting.times)
 
 
 def plan(nodes: int, scale: Scale, seed: int) -> list[BirthdaySetting]:
-    """Return the birthdays, small circles to measure, and large circles of `nodes` nodes."""
+    """Return the settings: the birthdays, small circles to measure, and large circles with `nodes` nodes to compute."""
     most = DRAWS // 10 if scale == "quick" else DRAWS
     small = [("birthdays", DAYS, PEOPLE), ("--bits 8", 1 << 8, 7), ("--bits 16", 1 << 16, 100)]
     small.append(("--bits 24", 1 << 24, 1000))
@@ -98,7 +99,10 @@ def measure(setting: BirthdaySetting) -> BirthdayCell:
 
 
 def is_met(cell: BirthdayCell) -> bool | None:
-    """Whether the measured share fits the probability; None if it was only computed."""
+    """Whether the measured share is within 4 standard errors of the probability; None without a measurement.
+
+    For the birthdays, the probability must also be more than a half.
+    """
     if cell.errors_off is None:
         return None
     is_paradox = cell.setting.what != "birthdays" or cell.chance > 0.5
@@ -106,9 +110,9 @@ def is_met(cell: BirthdayCell) -> bool | None:
 
 
 def bits_for(nodes: int) -> int:
-    """Return the least width of a circle on which `nodes` random ids are all different.
+    """Return the least number of bits of a circle on which `nodes` random ids are very likely all different.
 
-    The probability of the contrary is at most 10^-9.
+    The probability that two of them are the same is at most 10^-9.
     """
     return math.ceil(math.log2(nodes * (nodes - 1) / 2 / RARE)) if nodes > 1 else 1
 

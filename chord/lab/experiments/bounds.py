@@ -45,7 +45,13 @@ Kind = Literal["multi-probe", "ring-bounded"]
 class BoundsSetting(NamedTuple):
     """One of the two schemes with its parameter, measured on several rings.
 
-    `value` is the number of probes, or the capacity c of bounded loads.
+    Attributes:
+        kind: the name of the scheme.
+        value: the number of probes per key, or the capacity c of bounded loads.
+        nodes: number of nodes of a ring.
+        keys: number of keys on a ring.
+        rings: number of rings, each with other node names.
+        seed: the source of all random choices.
     """
 
     kind: Kind
@@ -60,13 +66,13 @@ class BoundsSetting(NamedTuple):
 
 
 class KeyChanges(NamedTuple):
-    """What single keys cost on a ring with bounded loads, as they arrive and depart.
+    """The moves of other keys that single keys cause on a ring with bounded loads, as they arrive and depart.
 
     Attributes:
         keys: number of keys before the first change.
         arrivals: for each arriving key, the number of other keys that moved.
         departures: for each departing key, the number of other keys that moved.
-        walks: full points that each key passes, at the end.
+        walks: for each key at the end, the number of points that it passes because their nodes are full.
     """
 
     keys: int
@@ -129,9 +135,9 @@ def measure(setting: BoundsSetting) -> BoundsCell:
 
 
 def change_keys(setting: BoundsSetting) -> KeyChanges:
-    """Let keys arrive one by one, then let random keys depart; count the others that move.
+    """Let keys arrive one by one, then let random keys depart; count the other keys that move each time.
 
-    As many keys arrive as there are nodes, so each node's capacity grows by about `capacity`, and shrinks again.
+    As many keys arrive as there are nodes, so each node's capacity grows by about c keys, and shrinks again.
     """
     rng = np.random.default_rng(setting.seed)
     keys = min(setting.keys, KEYS_CHANGED)

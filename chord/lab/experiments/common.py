@@ -70,7 +70,7 @@ def skew(keys: Keys) -> Skew:
 
 
 def chance_deviation(keys: Keys, nodes: int) -> float:
-    """Return the std of keys per node over the mean, if each key picks a random node.
+    """Return the standard deviation of keys per node over the mean, if each key picks a random node.
 
     It is the unevenness that no hash can avoid. A key that is requested f times brings a load of f. For m requests the
     result is sqrt((n - 1) sum f^2) / m. If all keys differ, this is sqrt((n - 1) / m).
@@ -173,7 +173,7 @@ def room(scheme: str, most: int) -> dict[str, Any]:
 
 
 def fitting(scheme: str | Factory, nodes: int) -> int:
-    """Return the largest number of nodes that a scheme can have, at most `nodes`.
+    """Return the largest number of nodes, at most `nodes`, with which a scheme can be built.
 
     It is a power of two for a scheme that grows by doubling, and `nodes` itself for all others.
     """

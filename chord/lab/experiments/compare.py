@@ -64,9 +64,12 @@ class ComparisonSetting(NamedTuple):
     """One scheme, its keys, and its numbers of nodes before and after growing.
 
     Attributes:
+        scheme: its name.
+        keys: the keys to place.
         nodes: number of nodes at first.
         then: number of nodes after growing.
         weights: weights by node number; empty if all are equal.
+        seed: decides the names of the nodes.
         factory: the function that builds the scheme.
     """
 
@@ -97,7 +100,8 @@ class ComparisonCell:
             scheme has no weights.
         met: share of the first 10,000 keys with two of their three copies on one node; None for fewer than three nodes.
         state_bytes: memory that a look-up needs, before growing.
-        removes: the nodes that can be removed: "none", "by half", "any" or "the last".
+        removes: the nodes that can be removed. "any": each single one. "the last": only the node with the highest
+            number. "by half": only half of the nodes at once. "none": no node.
         is_consistent: whether the scheme claims that a change moves no key between two nodes that stay.
     """
 
@@ -180,11 +184,15 @@ def measure(setting: ComparisonSetting) -> ComparisonCell:
 
 
 def removes(shrunk: KeyMove | None, can_remove: bool) -> str:
-    """Return which nodes a scheme can remove: "none", "by half", "any", "the last".
+    """Return which nodes a scheme can remove, in words.
+
+    - "none": `shrunk` is None.
+    - "by half": `shrunk` removed several nodes at once.
+    - "any" or "the last": it removed one node; "any" if `can_remove`.
 
     Args:
-        shrunk: the result of `shrink`.
-        can_remove: whether any node can be removed.
+        shrunk: the movement when nodes were removed; None if the scheme can remove none.
+        can_remove: whether the scheme claims that each single node can be removed.
     """
     if shrunk is None:
         return "none"
@@ -215,9 +223,9 @@ def tables(result: Result[ComparisonCell]) -> list[Table]:
 
 
 def of_most_keys(result: Result[ComparisonCell]) -> ComparisonSetting:
-    """Return the setting with the most keys, the first of several.
+    """Return the setting with the most keys; of several with as many, the first.
 
-    Its scheme got all keys. Others may have got a sample.
+    Its scheme placed all keys. Other schemes may have placed only a sample.
     """
     return max((cell.setting for cell in result.cells), key=lambda setting: setting.keys.total)
 
@@ -315,9 +323,10 @@ def _abilities(result: Result[ComparisonCell]) -> Table:
 def advice(result: Result[ComparisonCell]) -> str:
     """Return one sentence that advises on a scheme for these keys and nodes.
 
-    A scheme is eligible if it can grow and lose any node, moves no key between nodes that stay, and heeds the weights.
-    If its look-up asks every node, there are at most `ASKED_MAX` nodes. Of the schemes that are even as chance allows,
-    the one with the least memory is chosen. If none is, the most even one is.
+    A scheme is eligible if it can grow and lose any node, moves no key between nodes that stay, and supports the
+    weights. A scheme that asks every node in a look-up is eligible for at most 64 nodes. Of the schemes that are as
+    even as chance allows, the sentence names the one with the least memory. If none is, it names the most even scheme.
+    If one key has more requests than a node's fair share, it advises to split or cache that key instead.
     """
     setting = of_most_keys(result)
     _, share, _ = skew(setting.keys)

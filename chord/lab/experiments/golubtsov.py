@@ -64,22 +64,25 @@ SAID = {
 
 
 def is_as_there(setting: compare.ComparisonSetting) -> bool:
-    """Whether a setting repeats a row of Golubtsov's table: scheme, keys and nodes."""
+    """Whether a setting repeats a row of Golubtsov's table: a million keys on 20 nodes, then 21, and its scheme."""
     keys = setting.keys
     same = (setting.nodes, setting.then, setting.weights) == (NODES, THEN, ())
     return same and keys.given is None and keys.total == KEYS and setting.scheme in SAID
 
 
 def binomial_std(keys: int, nodes: int) -> float:
-    """Return the std of keys per node if each key picks a node at random."""
+    """Return the standard deviation of keys per node, in keys, if each key picks a node at random."""
     return math.sqrt(keys / nodes * (1 - 1 / nodes))
 
 
 def errors_off(std: float) -> float:
-    """Return the distance of a std from the binomial one, in standard errors.
+    """Return the distance of a standard deviation from the binomial one, in standard errors.
 
-    Both are of a million keys on 21 nodes. The standard error of the std of m nodes is 1 / sqrt(2 (m - 1)) of it: 16 %
-    for 21 nodes.
+    Both are of a million keys on 21 nodes. The standard error of a standard deviation among m nodes is 1 / sqrt(2 (m -
+    1)) of it: 16 % for 21 nodes.
+
+    Args:
+        std: standard deviation of keys per node, in keys.
     """
     return (std / binomial_std(KEYS, THEN) - 1) * math.sqrt(2 * (THEN - 1))
 
@@ -87,8 +90,8 @@ def errors_off(std: float) -> float:
 def by_chance(rows: int) -> float:
     """Return the probability that at least one of `rows` rows fails only by chance.
 
-    A row fails if its std is more than `ERRORS_MAX` standard errors off the binomial one, although every key picked its
-    node at random.
+    A row fails if its standard deviation is more than 3 standard errors off the binomial one, although every key picked
+    its node at random.
     """
     freedom = THEN - 1
     ends = (1 + sign * ERRORS_MAX / math.sqrt(2 * freedom) for sign in (-1, 1))
@@ -98,7 +101,7 @@ def by_chance(rows: int) -> float:
 
 
 def table(cells: list[compare.ComparisonCell]) -> Table:
-    """Return the measured figures of the schemes beside Golubtsov's published ones.
+    """Return a table of the measured figures of the schemes beside Golubtsov's published ones.
 
     The caller passes only cells with a setting that repeats a row of the article; see `is_as_there`.
     """
@@ -152,8 +155,11 @@ class GolubtsovSetting(NamedTuple):
     """A batch of draws: the same ring scheme with other node names in each draw.
 
     Attributes:
+        scheme: the name of the ring scheme.
         first: number of the batch's first draw.
         draws: number of draws in the batch.
+        keys: number of keys.
+        seed: the source of all random choices.
     """
 
     scheme: str
@@ -172,7 +178,7 @@ class GolubtsovCell:
 
     Attributes:
         kept: share of keys that stayed when the 21st node was added.
-        stds: std of keys per node on 21 nodes.
+        stds: standard deviation of keys per node on 21 nodes, in keys.
     """
 
     setting: GolubtsovSetting

@@ -35,8 +35,13 @@ class HotSectionsSetting(NamedTuple):
     """Requests under Zipf's law with this exponent, for keys in fixed sections.
 
     Attributes:
+        exponent: the exponent s: the k-th most popular key is requested in proportion to 1 / k^s.
         sections: number of sections.
+        keys: number of keys.
+        requests: number of requests per draw.
         draws: number of times that the requests are drawn.
+        seed: the source of all random choices.
+        factory: the function that builds the scheme with sections.
     """
 
     exponent: float
@@ -133,8 +138,8 @@ def _peak(places: NDArray[np.intp]) -> float:
 def is_met(cell: HotSectionsCell) -> bool:
     """Whether moving sections evened out the load in every draw.
 
-    In each draw, the most loaded node may have at most `TOLERANCE` times the mean load, or the load of the hottest
-    section. A section of mean load is allowed in addition.
+    In each draw, the most loaded node may have at most 1.05 times the mean load, or the load of the hottest section. A
+    section of mean load is allowed in addition.
     """
     one = NODES / cell.setting.sections
     pairs = zip(cell.after, cell.hottest, strict=True)

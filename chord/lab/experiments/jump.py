@@ -103,6 +103,7 @@ def bucket_shares(buckets: int, dice: int = DICE) -> NDArray[np.float64]:
     probability floor((b + 1) 2^31 / i) / 2^31. This rounding is the only reason why shares differ.
 
     Args:
+        buckets: number of buckets.
         dice: number of different random values.
 
     Returns:

@@ -33,14 +33,14 @@ class MemorySetting(NamedTuple):
 
 @dataclass(frozen=True)
 class MemoryCell:
-    """The bytes that a look-up needs."""
+    """The bytes of state that a look-up needs, under one setting."""
 
     setting: MemorySetting
     state_bytes: int
 
 
 def plan(scale: Scale, seed: int) -> list[MemorySetting]:
-    """Return each scheme with a thousand servers; at scale standard also with 5,000."""
+    """Return each scheme with 1,000 servers; except at quick scale also with 5,000."""
     sizes = (1000,) if scale == "quick" else (1000, 5000)
     return [MemorySetting(scheme, servers, seed) for servers in sizes for scheme in SCHEMES_SHOWN]
 
@@ -51,7 +51,7 @@ def measure(setting: MemorySetting) -> MemoryCell:
 
 
 def is_met(cell: MemoryCell) -> bool | None:
-    """Whether a ring takes 12 bytes a point, and megabytes with 100 vnodes or more."""
+    """Whether a ring takes 12 bytes per point, and at least a megabyte with 100 vnodes; None for other schemes."""
     points = POINTS.get(cell.setting.scheme)
     if points is None:
         return None
@@ -60,7 +60,7 @@ def is_met(cell: MemoryCell) -> bool | None:
 
 
 def tables(result: Result[MemoryCell]) -> list[Table]:
-    """Return the memory of each scheme and size."""
+    """Return a table of the memory of each scheme at each number of servers."""
     fields: list[Field[MemoryCell]] = [
         Field("scheme", "", lambda cell: cell.setting.scheme),
         Field("servers", ",", lambda cell: cell.setting.servers),

@@ -61,7 +61,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 class RoutesSetting(NamedTuple):
-    """A way to route, on a ring of `nodes` nodes."""
+    """A way to route on a ring of `nodes` nodes, and the number of look-ups. `variant` is its name in `VARIANTS`."""
 
     variant: str
     nodes: int
@@ -161,7 +161,7 @@ FIELDS: tuple[Field[RoutesCell], ...] = (
 
 
 def is_met(cell: RoutesCell) -> bool | None:
-    """Whether the measured hops are close to the formula (`WITHIN`).
+    """Whether the measured mean hops are within 5 % of the formula.
 
     The result is None if there is no formula, or if the ring has fewer than 1,024 nodes.
     """

@@ -35,13 +35,13 @@ class CountSetting(NamedTuple):
 
 @dataclass(frozen=True)
 class CountCell:
-    """The layout of a map of sections, after a node was added.
+    """The layout of a map of sections on 21 nodes, after the 21st was added.
 
     Attributes:
-        most: sections of the fullest node.
+        most: number of sections of the node with the most.
         without: number of nodes without a section.
-        moved: sections that moved when the node was added.
-        newcomer: sections of that node.
+        moved: number of sections that moved when the node was added.
+        newcomer: number of sections of the added node.
         map_bytes: bytes of the map.
     """
 
@@ -54,7 +54,7 @@ class CountCell:
 
     @property
     def fullest(self) -> float:
-        """The sections of the fullest node, over the mean."""
+        """The number of sections of the node with the most, over the mean."""
         return self.most * THEN / self.setting.sections
 
 
@@ -64,7 +64,7 @@ def plan(scale: Scale, seed: int) -> list[CountSetting]:
 
 
 def measure(setting: CountSetting) -> CountCell:
-    """Lay out a map, and add a node to it."""
+    """Lay the sections out on 20 nodes, add a node, and measure the map."""
     names = node_names(THEN, setting.seed)
     placement = build(setting.factory, names[:-1], sections=setting.sections)
     assert isinstance(placement, Sections)
@@ -77,7 +77,7 @@ def measure(setting: CountSetting) -> CountCell:
 
 
 def is_met(cell: CountCell) -> bool:
-    """Whether the map is as even as whole sections allow, and moves only to the newcomer."""
+    """Whether the map is as even as whole sections allow, and sections moved only to the added node."""
     sections = cell.setting.sections
     is_even = cell.most == -(-sections // THEN) and cell.without == max(0, THEN - sections)
     return is_even and cell.moved == cell.newcomer and abs(cell.newcomer - sections / THEN) < 1

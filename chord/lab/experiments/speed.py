@@ -41,6 +41,7 @@ class SpeedSetting(NamedTuple):
         scheme: its name; "(hashing alone)" to time only the hash of a key.
         keys: number of keys on few nodes (20).
         keys_on_many: number of keys on many nodes (1,000).
+        seed: decides the keys and the names of the nodes.
     """
 
     scheme: str
@@ -71,7 +72,7 @@ class SpeedCell:
 
 
 def plan(schemes: tuple[str, ...], scale: Scale, seed: int) -> list[SpeedSetting]:
-    """Return a setting for hashing alone, and for each scheme; no `schemes`: for all."""
+    """Return a setting for hashing alone, and one for each of these schemes; empty `schemes`: for all schemes."""
     keys, on_many = (10_000, 2_000) if scale == "quick" else (KEYS, KEYS_ON_MANY)
     return [SpeedSetting(scheme, keys, on_many, seed) for scheme in (HASHING, *(schemes or SCHEMES))]
 
@@ -105,9 +106,9 @@ def measure(setting: SpeedSetting) -> SpeedCell:
 
 
 def fastest_s(work: Callable[[], object], times: int) -> float:
-    """Return the time of the fastest of several runs, in seconds.
+    """Return the time of the fastest of `times` calls of `work`, in seconds.
 
-    Other processes disturb the fastest run least.
+    Other processes disturb the fastest call least.
     """
     best = float("inf")
     for _ in range(times):

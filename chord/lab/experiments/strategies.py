@@ -69,7 +69,9 @@ def by_token(nodes: int, tokens: int, rng: np.random.Generator) -> Partitions:
     """Return a random layout by strategy 1: each token ends a partition.
 
     Args:
+        nodes: number of nodes.
         tokens: number of random tokens per node.
+        rng: draws the tokens.
     """
     at, owners = _draw_tokens(nodes, tokens, rng)
     sizes = np.diff(at, prepend=at[-1] - 1.0)
@@ -80,8 +82,10 @@ def by_equal_parts(nodes: int, tokens: int, parts: int, rng: np.random.Generator
     """Return a random layout by strategy 2: equal partitions, assigned by tokens.
 
     Args:
+        nodes: number of nodes.
         tokens: number of random tokens per node.
         parts: number of partitions.
+        rng: draws the tokens.
     """
     at, owners = _draw_tokens(nodes, tokens, rng)
     ends = np.arange(1, parts + 1) / parts
@@ -92,6 +96,11 @@ def by_shared_parts(nodes: int, parts: int, rng: np.random.Generator) -> Partiti
     """Return a random layout by strategy 3: equal partitions, in equal numbers.
 
     The numbers of partitions of any two nodes differ by at most one.
+
+    Args:
+        nodes: number of nodes.
+        parts: number of partitions.
+        rng: draws the owners of the partitions.
 
     Raises:
         ValueError: there are fewer partitions than nodes, so that some nodes would have none.
@@ -116,6 +125,8 @@ def shares(found: Partitions, nodes: int, copies: int) -> NDArray[np.float64]:
 
     Args:
         found: the layout.
+        nodes: number of nodes.
+        copies: number of nodes that store each partition.
     """
     copies = min(copies, nodes)
     total = len(found.walk)
@@ -150,6 +161,8 @@ def metadata_bytes(strategy: Strategy, nodes: int, tokens: int, parts: int) -> i
     position.
 
     Args:
+        strategy: 1, 2 or 3.
+        nodes: number of nodes.
         tokens: tokens per node; strategy 3 ignores them.
         parts: number of equal partitions; strategy 1 ignores it.
     """
@@ -201,7 +214,7 @@ class StrategyCell:
 
 
 def laid_out(strategy: Strategy, nodes: int, budget: int) -> tuple[int, int]:
-    """Return the largest layout with a membership state of at most `budget` bytes.
+    """Return the sizes of the largest layout with a membership state of at most `budget` bytes.
 
     A node has at least one token, even if the state then exceeds the budget.
 

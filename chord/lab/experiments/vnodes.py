@@ -59,13 +59,15 @@ class VnodesSetting(NamedTuple):
 
 @dataclass(frozen=True)
 class VnodesCell:
-    """The evenness and the heirs; each field has an entry per ring.
+    """The evenness of rings, and the heirs of a failed node: the nodes that take over its arcs.
+
+    Each field but `setting` has an entry per ring.
 
     Attributes:
-        by_share: std of the nodes' shares of the circle, over the mean.
-        by_keys: std of the nodes' numbers of keys, over the mean.
-        heirs: number of nodes that take over arcs of a failed node.
-        largest: the largest part of the failed node's share that goes to a single heir.
+        by_share: standard deviation of the nodes' shares of the circle, over the mean share.
+        by_keys: standard deviation of the nodes' numbers of keys, over the mean number.
+        heirs: number of heirs.
+        largest: the largest part of the failed node's share that goes to a single heir, from 0 to 1.
     """
 
     setting: VnodesSetting
@@ -82,7 +84,7 @@ def plan(nodes: int, scale: Scale, seed: int) -> list[VnodesSetting]:
 
 
 def measure(setting: VnodesSetting) -> VnodesCell:
-    """Measure the evenness of random rings, and the heirs of a failed node."""
+    """Measure the evenness of random rings, and the nodes that take over the arcs of a failed node."""
     by_share, by_keys, heirs, largest = [], [], [], []
     hashes = np.sort(random_hashes(np.random.default_rng([setting.seed, setting.vnodes]), setting.keys))
     for number in range(setting.rings):
@@ -104,12 +106,12 @@ def measure(setting: VnodesSetting) -> VnodesCell:
 
 
 def fitted(result: Result[VnodesCell]) -> Line:
-    """Return the log-log line through the std of shares as a function of the vnodes."""
+    """Return the line through the standard deviation of shares against the vnodes, both as logarithms."""
     return fit_power([c.setting.vnodes for c in result.cells], [float(np.mean(c.by_share)) for c in result.cells])
 
 
 def tables(result: Result[VnodesCell]) -> list[Table]:
-    """Return tables of evenness, its fitted slope, and heirs, by number of vnodes."""
+    """Return tables of the evenness, of its fitted slope, and of a failed node's heirs, by number of vnodes."""
     columns = (
         Column("vnodes"), Column("std of shares / mean", ".2%"), Column("± s.e.", ".2%"), Column("law", ".2%"),
         Column("std of keys / mean", ".2%"), Column("law with keys", ".2%"), Column("published", ".1%"),
@@ -169,7 +171,7 @@ def _heirs(result: Result[VnodesCell]) -> Table:
 
 
 def draw_evenness(result: Result[VnodesCell], figure: Figure) -> None:
-    """Plot the std against the vnodes, with its formula and the published figures."""
+    """Plot the standard deviation of shares against the vnodes, with its formula and the published figures."""
     line = fitted(result)
     headline(
         figure,
@@ -207,7 +209,7 @@ def _at(result: Result[VnodesCell], vnodes: int) -> VnodesCell:
 
 
 def draw_heirs(result: Result[VnodesCell], figure: Figure) -> None:
-    """Plot the number of a failed node's heirs, and the largest heir's part."""
+    """Plot how many nodes take over the arcs of a failed node, and the largest part that one of them gets."""
     one, many = _at(result, 1), _at(result, 100)
     headline(
         figure,

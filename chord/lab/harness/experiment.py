@@ -49,7 +49,7 @@ def quiet(label: str, done: int, of: int) -> None:
 
 
 class Column(NamedTuple):
-    """The heading of a table column, and the format specification of its values."""
+    """The heading of a table column, and the format specification of its values, such as ".2f"."""
 
     heading: str
     spec: str = ""
@@ -59,7 +59,8 @@ class Field(NamedTuple, Generic[T]):
     """A table column that computes its values from the items that the rows show.
 
     Attributes:
-        spec: the format specification of the values.
+        heading: the text above the column.
+        spec: the format specification of the values, such as ".2f".
         value: returns the value of an item in this column.
     """
 
@@ -72,6 +73,7 @@ class Row(NamedTuple):
     """A row of a table, with its verdict.
 
     Attributes:
+        values: one value per column.
         passed: whether the row meets the table's pass criterion (its bar); None if the criterion does not apply to the
             row.
     """
@@ -86,6 +88,8 @@ class Table:
 
     Attributes:
         name: base name of its file; unique among all tables.
+        title: its heading on a page.
+        columns: the columns, from left to right.
         rows: the rows; each has one value per column.
         bar: the pass criterion of the rows, in words; empty if there is no criterion.
         notes: explanations of the numbers for the reader.
@@ -112,9 +116,13 @@ class Table:
         """Return a table with one row per item.
 
         Args:
+            name: base name of its file; unique among all tables.
+            title: its heading on a page.
             fields: the columns, which compute the row of an item.
+            items: what the rows are about, from top to bottom.
             is_met: returns whether an item meets the pass criterion; None if the criterion does not apply.
-            bar: the pass criterion, in words.
+            bar: the pass criterion, in words; "": there is no criterion.
+            notes: explanations of the numbers for the reader.
         """
         rows = tuple(Row(tuple(field.value(item) for field in fields), is_met(item)) for item in items)
         return cls(name, title, tuple(Column(field.heading, field.spec) for field in fields), rows, bar, notes)
@@ -170,7 +178,7 @@ def all_passed(verdicts: Iterable[bool | None]) -> bool | None:
 
 @dataclass(frozen=True)
 class Result(Generic[C]):
-    """The cells (measurements) of an experiment, for its tables and plots."""
+    """The cells (measurements) of an experiment, for its tables and plots, with the scale and the seed of the run."""
 
     scale: Scale
     seed: int

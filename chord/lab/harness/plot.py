@@ -33,7 +33,7 @@ class NoMatplotlib(Exception):
 
 
 def headline(figure: Figure, finding: str) -> None:
-    """Write the finding of a plot above it, as its title."""
+    """Write the finding of a plot, one sentence, above it as its title."""
     figure.suptitle("\n".join(textwrap.wrap(finding, TITLE_CHARS)), fontsize=13, x=0.01, ha="left")
 
 
@@ -69,6 +69,10 @@ def save(draw: Callable[[Figure], None], stem: Path) -> tuple[list[Path], str]:
     """Draw a plot, and write it to STEM.svg and STEM.png.
 
     The same plot gives the same bytes.
+
+    Args:
+        draw: draws the plot on an empty figure, with a headline.
+        stem: the path of the files without their suffixes.
 
     Returns:
         the two files, and the headline of the plot.

@@ -42,6 +42,8 @@ class ExperimentReport:
     """The tables and files of one experiment.
 
     Attributes:
+        name: its name on the command line.
+        title: heading of its page.
         tables: its tables, the most important one first.
         files: all files that were written.
         notes: remarks for the reader of the command's output, besides the tables' own notes.
@@ -76,6 +78,7 @@ def run_all(
     Nothing is written before all measurements are made.
 
     Args:
+        experiments: the experiments, in the order of their reports.
         scale: the extent of the measurements.
         seed: the source of all random choices; the same seed gives the same measurements.
         out_dir: directory of the files; created if necessary.
@@ -121,7 +124,7 @@ def write_report(experiment: Experiment[Any, Any], result: Result[Any], out_dir:
 
 
 def report_json(report: ExperimentReport) -> Json:
-    """Return an experiment's tables as JSON, for the output and for its file."""
+    """Return an experiment's tables as plain data, for JSON on the command line and in its file."""
     tables = (
         table_json(t.name, t.title, t.headings, ((row.values, row.passed) for row in t.rows), t.bar, t.notes)
         for t in report.tables

@@ -27,9 +27,10 @@ class Summary(NamedTuple):
     """The mean of a sample, its standard error, and two percentiles.
 
     Attributes:
+        mean: mean of all values.
         error: standard error of the mean.
-        low: 1st percentile.
-        high: 99th percentile.
+        low: 1st percentile of the values.
+        high: 99th percentile of the values.
     """
 
     mean: float
@@ -139,14 +140,14 @@ class Spread(NamedTuple):
 
 
 def spread_of(loads: Sequence[float]) -> Spread:
-    """Return how evenly loads are spread over the nodes."""
+    """Return how evenly loads are spread over nodes. `loads` has the load of each node, in any unit."""
     mean, ordered = fmean(loads), sorted(loads)
     low, high = percentile(ordered, 0.01), percentile(ordered, 0.99)
     return Spread(mean, pstdev(loads), ordered[-1] / mean, low / mean, high / mean)
 
 
 def errors_allowed(groups: int, sigmas: float) -> float:
-    """Return how many estimated standard errors are as unlikely as `sigmas`.
+    """Return how many estimated standard errors are as unlikely as `sigmas` standard deviations.
 
     A standard error that is estimated from few groups is itself uncertain, so Student's law with groups - 1 degrees of
     freedom applies. Four sigmas become 4.5 standard errors for 40 groups, and 5.5 for 16. For the sigmas used here, and
@@ -154,7 +155,7 @@ def errors_allowed(groups: int, sigmas: float) -> float:
 
     Args:
         groups: number of groups from which the standard error was estimated, at least 2.
-        sigmas: allowed deviation under a normal law.
+        sigmas: allowed deviation under a normal law, in standard deviations.
 
     Source: the Cornish-Fisher expansion; Abramowitz and Stegun 1964, 26.7.5.
     """

@@ -52,7 +52,13 @@ TIMING = Timing(
 
 
 class PublishedChurn(NamedTuple):
-    """A column of the published table: the means and failures at one rate of churn."""
+    """A column of the published table: the results at one rate of churn.
+
+    Attributes:
+        path: mean path length in hops.
+        timeouts: mean number of timeouts per lookup.
+        failures: number of failed lookups per 10,000.
+    """
 
     path: float
     timeouts: float
@@ -77,8 +83,11 @@ class ChurnSetting(NamedTuple):
     Attributes:
         rate: joins per second, and also leaves per second, in a ring of 1000 nodes. A smaller ring has fewer in
             proportion.
+        nodes: number of nodes at the beginning.
         lookups: number of lookups.
+        lookups_per_s: mean number of lookups that begin per second.
         warm_up_s: seconds of churn before the first lookup.
+        seed: the source of all random choices.
     """
 
     rate: float
@@ -97,8 +106,8 @@ class ChurnCell:
     """The outcomes of the lookups at one rate of churn.
 
     Attributes:
-        paths: path lengths of the answered lookups.
-        timeouts: timeouts of the answered lookups.
+        paths: path length of each answered lookup, in hops.
+        timeouts: number of timeouts of each answered lookup.
         refusals: number of contacts with nodes that answered only that they have left.
         wrong: lookups answered with a node that was the key's successor neither when the lookup began nor when it
             ended.

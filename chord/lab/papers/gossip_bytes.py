@@ -26,8 +26,9 @@ class GossipWeigher:
     All messages of gossip are encoded, and a random sample of the others.
 
     Attributes:
-        bytes: bytes of all messages so far, by kind.
-        entries: entries of the list in the messages of the exchanges.
+        bytes: bytes of all messages so far, by kind. "period": the frames of exchanges without their entries. "news":
+            these entries. "comparison": comparisons of whole membership lists. "ring": all other messages.
+        entries: number of entries of the membership list in the messages of exchanges so far.
     """
 
     def __init__(self, circle: Circle) -> None:
@@ -37,12 +38,12 @@ class GossipWeigher:
         self.entries = 0
 
     def clear(self) -> None:
-        """Begin again at zero."""
+        """Set all counts back to zero."""
         self.bytes.clear()
         self.entries = 0
 
     def __call__(self, what: Request | Reply | ChordError) -> int:
-        """Count a message; return 0, because the sums of the hosts are not used."""
+        """Count a message. Return 0 as its size, because the network's own sums per host are not used."""
         if isinstance(what, (CompareMembers, CompareMembersReply)):
             self.bytes["comparison"] += self._size(what)
         elif isinstance(what, Gossip | GossipReply):

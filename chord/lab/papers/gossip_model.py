@@ -13,12 +13,12 @@ ROUNDS_MAX = 200
 
 
 class EntrySpread(NamedTuple):
-    """How one entry spread.
+    """How one entry of the membership list spread in the model.
 
     Attributes:
         most: the round after which 99 % of the nodes knew the entry; None if fewer ever did.
         whole: the round after which all nodes knew it; None if some never did.
-        sends: how often the entry was sent, per node.
+        sends: how often the entry was sent, over the number of nodes.
         missed: the share of the nodes that never got it.
     """
 
@@ -34,7 +34,7 @@ def spread(nodes: int, partners: int, growth: float, seed: int) -> EntrySpread:
     Args:
         nodes: the number of nodes.
         partners: a node stops sending the entry when this many of the partners that it called knew it.
-        growth: how many times longer the period of a node without the entry is; at least 1.
+        growth: period of a node that sends no entry, over the period of a node that does; at least 1.
         seed: decides all draws.
     """
     rng = np.random.default_rng(seed)

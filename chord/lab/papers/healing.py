@@ -57,7 +57,11 @@ class HealingSetting(NamedTuple):
     """One damaged ring: split into two halves of `nodes` nodes each, or a loop.
 
     Attributes:
-        nodes: nodes of each half, or of the loop.
+        kind: "split" or "loop".
+        nodes: number of nodes of each half, or of the loop.
+        timing: the timing of the nodes.
+        preset: the name of the preset of this timing.
+        seed: the source of all random choices.
         parted_s: least duration of the split in seconds; it lasts at least until each half is an Ideal ring.
     """
 
@@ -92,9 +96,9 @@ class HealingCell:
 
 
 def plan(scale: Scale, seed: int) -> list[HealingSetting]:
-    """Return damaged rings of many sizes.
+    """Return damaged rings of 8 to 128 nodes.
 
-    The size that the pass criterion applies to occurs more often.
+    The size that the pass criterion applies to, 50 nodes, occurs more often.
     """
     sizes: dict[Scale, dict[int, int]] = {
         "quick": {8: 1, 16: 1, BARRED: 1},
@@ -238,7 +242,7 @@ def point_past_the_next(vnode: Vnode, loop: Sequence[Contact]) -> None:
 
 
 def tables(result: Result[HealingCell]) -> list[Table]:
-    """Return the rounds until healing, by kind of damage, size and preset."""
+    """Return a table of the rounds until healing, by kind of damage, number of nodes and preset."""
     columns = (
         Column("what"),
         Column("nodes"),

@@ -68,7 +68,9 @@ class LeadersSetting(NamedTuple):
 
     Attributes:
         lag_s: the mean lag of the followers in seconds; 0: they apply each write at once.
+        shard: the number of the shard, from 0.
         seconds: the length of the run in virtual seconds.
+        seed: the source of all random choices.
     """
 
     lag_s: float
@@ -84,9 +86,9 @@ class KeyReads(NamedTuple):
     """The reads of one key at one follower.
 
     Attributes:
-        load: λL, the writes of the key during one mean lag.
+        load: λL, the mean number of writes of the key during one mean lag of the follower.
         reads: the number of reads.
-        old: the number of reads that were truly old.
+        old: the number of truly old reads: the leader had a newer value of the key at that moment.
     """
 
     load: float
@@ -95,7 +97,7 @@ class KeyReads(NamedTuple):
 
     @property
     def due(self) -> float:
-        """The number of old reads by the law."""
+        """The number of old reads that the law predicts: reads · λL / (1 + λL)."""
         return self.reads * self.load / (1 + self.load)
 
 
@@ -104,11 +106,11 @@ class LeadersCell:
     """The reads of one shard.
 
     Attributes:
-        groups: the reads at followers, by key and follower.
+        groups: the reads at followers, one entry per key and follower.
         at_leader: the number of reads at the leader.
-        anomalies: the number of reads that are not linearizable.
-        false_anomalies: how many of them the leader's log calls fresh.
-        not_own: the number of reads that missed a write of their own session.
+        anomalies: the number of reads that are not linearizable, by the calls of clients alone.
+        false_anomalies: how many of these anomalies were not old, by the leader's log.
+        not_own: the number of reads that missed an earlier write of their own session.
     """
 
     setting: LeadersSetting
@@ -120,7 +122,7 @@ class LeadersCell:
 
 
 def plan(scale: Scale, seed: int) -> list[LeadersSetting]:
-    """Return each shard with each mean lag; followers without lag get one shard per region."""
+    """Return one setting for each mean lag and each shard. Without lag, there is one shard per region."""
     return [
         LeadersSetting(lag_s, shard, SECONDS[scale], seed)
         for lag_s in LAGS_S[scale]
@@ -284,14 +286,14 @@ class _Shard:
 
 @dataclass(frozen=True)
 class LagOutcome:
-    """The reads of all shards with one mean lag."""
+    """The reads of all shards with one mean lag of the followers, `lag_s` in seconds."""
 
     lag_s: float
     cells: tuple[LeadersCell, ...]
 
     @property
     def groups(self) -> list[KeyReads]:
-        """The reads at followers, by key and follower."""
+        """The reads at followers, one entry per shard, key and follower."""
         return [group for cell in self.cells for group in cell.groups]
 
     @property
@@ -301,53 +303,63 @@ class LagOutcome:
 
     @property
     def reads(self) -> int:
-        """The number of all reads."""
+        """The number of all reads, at followers and at leaders."""
         return self.at_followers + sum(cell.at_leader for cell in self.cells)
 
     @property
     def old(self) -> int:
-        """The number of reads that were truly old."""
+        """The number of truly old reads: the leader had a newer value of the key at that moment."""
         return sum(group.old for group in self.groups)
 
     @property
     def due(self) -> float:
-        """The number of old reads by the law."""
+        """The number of old reads that the law predicts; see `KeyReads.due`."""
         return sum(group.due for group in self.groups)
 
     @property
     def load(self) -> float:
-        """λL of the key of a read at a follower, on average."""
+        """The mean λL over all reads at followers: the writes of the read key during one mean lag."""
         return sum(group.load * group.reads for group in self.groups) / self.at_followers
 
     @property
     def anomalies(self) -> int:
-        """The number of reads that are not linearizable."""
+        """The number of reads that are not linearizable, by the calls of clients alone."""
         return sum(cell.anomalies for cell in self.cells)
 
     @property
     def false_anomalies(self) -> int:
-        """The number of anomalies that the leader's log calls fresh."""
+        """The number of these anomalies that were not old, by the leader's log. It should be 0."""
         return sum(cell.false_anomalies for cell in self.cells)
 
     @property
     def not_own(self) -> int:
-        """The number of reads that missed a write of their own session."""
+        """The number of reads that missed an earlier write of their own session."""
         return sum(cell.not_own for cell in self.cells)
 
 
 def outcomes(result: Result[LeadersCell]) -> list[LagOutcome]:
-    """Return the reads for each mean lag, in the order of the plan."""
+    """Return one outcome for each mean lag, in the order of the plan."""
     lags = dict.fromkeys(cell.setting.lag_s for cell in result.cells)
     return [LagOutcome(lag, tuple(c for c in result.cells if c.setting.lag_s == lag)) for lag in lags]
 
 
 def is_law_met(old: int, due: float) -> bool | None:
-    """Whether the number of old reads is close to the law; None if the reads are too few to say."""
+    """Whether the number of old reads is within 10 % of the predicted number; None for fewer than 1,000 old reads.
+
+    Args:
+        old: the number of old reads.
+        due: the number that the law predicts.
+    """
     return abs(old / due - 1) <= WITHIN if old >= ENOUGH else None
 
 
 def is_met(outcome: LagOutcome) -> bool:
-    """Whether the counts of one mean lag meet the bars."""
+    """Whether the counts of one mean lag meet the bars.
+
+    - Without lag, no read is old, and none is an anomaly.
+    - With enough old reads, their number is within 10 % of the law. No anomaly is a fresh read.
+    - If calls take at most 4 % of the lag, at least 95 % of the old reads are anomalies.
+    """
     if not outcome.lag_s:
         return outcome.old == outcome.anomalies == 0
     is_found = outcome.anomalies >= FOUND * outcome.old or outcome.lag_s * SHORT < CALL_S
@@ -355,7 +367,14 @@ def is_met(outcome: LagOutcome) -> bool:
 
 
 def by_load(found: Iterable[LagOutcome]) -> list[tuple[int, KeyReads]]:
-    """Return the reads at followers by the power of ten below their λL, the largest first; with their mean λL."""
+    """Return the reads at followers, grouped by the order of magnitude of λL, the largest λL first.
+
+    λL is the number of writes of a key during one mean lag. Runs without lag are left out.
+
+    Returns:
+        pairs: an exponent p, and the sums over all reads of keys with a λL from 10^p to 10^(p + 1). The `load` of the
+            sums is the λL at which the law gives the same share of old reads.
+    """
     groups = [group for outcome in found if outcome.lag_s for group in outcome.groups if group.reads]
     powers: dict[int, list[KeyReads]] = {}
     for group in groups:
@@ -369,7 +388,7 @@ def by_load(found: Iterable[LagOutcome]) -> list[tuple[int, KeyReads]]:
 
 
 def tables(result: Result[LeadersCell]) -> list[Table]:
-    """Return the counts for each mean lag, and for keys of similar λL."""
+    """Return two tables of the old reads: for each mean lag, and for keys of similar λL."""
     found = outcomes(result)
     fields: list[Field[LagOutcome]] = [
         Field("mean lag, ms", "g", lambda o: o.lag_s * 1000),

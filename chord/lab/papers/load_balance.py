@@ -229,7 +229,7 @@ def _laws(vnodes: int, nodes: int) -> tuple[float, float | None]:
 
 
 def is_met(cell: LoadCell) -> bool | None:
-    """Whether the measured loads are close to the published ones and to the formulas.
+    """Whether the measured loads are within 10 % of the published ones and of the formulas.
 
     Real nodes must own exactly the counted keys. The result is None if there is nothing to compare with.
     """

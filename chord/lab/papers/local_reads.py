@@ -42,7 +42,9 @@ class LocalSetting(NamedTuple):
     """A ring with or without nodes that vanish.
 
     Attributes:
+        has_churn: whether one node at a time vanishes and returns.
         writes: the number of writes.
+        seed: the source of all random choices.
     """
 
     has_churn: bool
@@ -55,11 +57,13 @@ class LocalSetting(NamedTuple):
 
 @dataclass(frozen=True)
 class LocalCell:
-    """The reads of one ring; counts are by the way of reading and the interval after the write.
+    """The reads of one ring.
+
+    The way of reading is "R = 2", "R = 1" or "local".
 
     Attributes:
-        reads: the number of answered reads.
-        old: how many of them were old.
+        reads: the number of answered reads, by way of reading and seconds since the write's acknowledgement.
+        old: how many of them returned only values older than that write; same keys.
         is_local: by the way of reading, how many answers came from the copy of the node that the client asked.
         took_ms: by the way of reading, the mean time of a read in ms.
         errors: the number of reads without an answer.
@@ -162,7 +166,10 @@ class _Reads:
 
 
 def is_met(cell: LocalCell, way: str) -> bool | None:
-    """Whether one way of reading meets its bar; None if there is no bar, because nodes vanish."""
+    """Whether one way of reading meets its bar; None if there is no bar, because nodes vanish.
+
+    With "R = 2" no read may be old. With "R = 1" and "local", no read one anti-entropy period after the write may be.
+    """
     if cell.setting.has_churn:
         return None
     old = [cell.old[way, after_s] for after_s in AFTER_S.values()]
@@ -170,7 +177,7 @@ def is_met(cell: LocalCell, way: str) -> bool | None:
 
 
 def tables(result: Result[LocalCell]) -> list[Table]:
-    """Return the share of old reads, by the way of reading and the interval after the write."""
+    """Return a table of the share of old reads, by the way of reading and the interval after the write."""
     columns = (
         *map(Column, ("ring", "read")), *(Column(f"old after: {name}, %", ".3g") for name in AFTER_S),
         Column("reads", ","), Column("own copy", ".0%"), Column("mean ms", ".2f"),

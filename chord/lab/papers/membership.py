@@ -60,11 +60,14 @@ class MembershipSetting(NamedTuple):
     """One measurement.
 
     Attributes:
+        part: "model" or "rounds": how one entry spreads, in the model or in real nodes. "calls": the calls of lookups,
+            and the bytes. "bytes": only the bytes.
         nodes: the number of nodes.
-        grows: whether the period of gossip grows while no entry is hot.
-        session_min: the mean session of a node in minutes; None: the ring is calm.
+        grows: whether the period of gossip grows while a node has no entry to send.
+        seed: the source of all random choices.
+        session_min: the mean time that a node stays in the ring, in minutes; None: no node comes or goes.
         has_lists: whether the nodes keep membership lists.
-        seconds: the time of the measurement.
+        seconds: the time of the measurement, in virtual seconds.
         lookups: the number of lookups on each route.
     """
 
@@ -85,12 +88,12 @@ class MembershipSetting(NamedTuple):
 
     @property
     def session(self) -> str:
-        """The mean session in words."""
+        """The mean session in words, such as "60 min"; "calm" if no node comes or goes."""
         return "calm" if self.session_min is None else f"{self.session_min:g} min"
 
     @property
     def timing(self) -> Timing:
-        """The timing of the nodes: preset lan, or one with fixed periods."""
+        """The timing of the nodes: preset lan if the period of gossip grows, otherwise one with fixed periods."""
         lan = fixed_periods("lan")
         if self.grows:
             return lan
@@ -104,18 +107,19 @@ class MembershipCell:
     """The results of one measurement; only those of its part are not empty.
 
     Attributes:
-        most, whole: the mean number of periods until 99 % and all of the nodes knew an entry. None: some never did.
-        sends: how often an entry was sent, per node.
+        most: the mean number of gossip periods until 99 % of the nodes knew an entry; None: not in every run.
+        whole: the mean number of gossip periods until all nodes knew it; None: not in every run.
+        sends: how often an entry was sent, over the number of nodes.
         missed: the share of nodes that never got it.
         calls: by route, the number of calls of each answered lookup.
         errors: by route, the number of lookups without an answer in time.
         wrong: lookups that named a node that did not own the key.
         wrong_guesses: lookups on route full that needed more than the call of their first guess.
-        bytes_s: bytes per second that a node sent, by kind.
+        bytes_s: bytes per second that a node sent, by the kinds of `GossipWeigher`.
         changes: how many nodes joined, left or crashed.
-        entries_sent: entries of the list in the messages of the exchanges.
-        list_kb: memory of a list that shares nothing, in KB.
-        shared: by how much the lists of all nodes are smaller together, because they share equal slices.
+        entries_sent: number of entries of the list in the messages of the exchanges.
+        list_kb: memory of a list that shares nothing, in KB; None: not measured.
+        shared: memory of the lists of all nodes without shared slices, over that with them; None: not measured.
     """
 
     setting: MembershipSetting
@@ -135,17 +139,20 @@ class MembershipCell:
 
     @property
     def gossip_s(self) -> float:
-        """Bytes per second of the gossip."""
+        """Bytes of gossip that a node sent per second: exchanges, their entries and comparisons."""
         return sum(self.bytes_s[kind] for kind in ("period", "news", "comparison"))
 
     @property
     def changes_s(self) -> float:
-        """λ: changes per second, as measured."""
+        """λ: how many nodes joined, left or crashed per second, as measured."""
         return self.changes / self.setting.seconds
 
     @property
     def law(self) -> float:
-        """The bytes per second of the gossip by the law; C is taken from the measurement."""
+        """The bytes of gossip per second that the law predicts: 90 / T + 168 λ + C.
+
+        T is the period of gossip in seconds, and C the measured bytes of comparisons.
+        """
         return 90 / self.setting.timing.gossip_s + 168 * self.changes_s + self.bytes_s["comparison"]
 
 
@@ -169,7 +176,7 @@ def plan(scale: Scale, seed: int) -> list[MembershipSetting]:
 
 
 def measure(setting: MembershipSetting) -> MembershipCell:
-    """Make one measurement."""
+    """Make the measurement of one setting: of the model, of the rounds, or of calls and bytes."""
     if setting.part == "model":
         return _model(setting)
     return _rounds(setting) if setting.part == "rounds" else _calls(setting)
@@ -401,13 +408,13 @@ def _list_kb(nodes: int) -> float:
 
 
 class MembershipLine(NamedTuple):
-    """The ring with lists and the ring without them, under the same sessions."""
+    """The measurements of a ring with membership lists (`on`) and without them (`off`), under the same sessions."""
 
     on: MembershipCell
     off: MembershipCell
 
     def mean(self, route: str) -> float | None:
-        """Return the mean number of calls on a route; None without an answered lookup."""
+        """Return the mean number of calls on a route, such as "classic" or "full"; None without an answered lookup."""
         calls = {**self.off.calls, **self.on.calls}[route]
         return fmean(calls) if calls else None
 
@@ -419,7 +426,11 @@ def lines(result: Result[MembershipCell]) -> list[MembershipLine]:
 
 
 def is_met(line: MembershipLine) -> bool | None:
-    """Whether route full meets its bar; None if the ring has no bar except that no answer may be wrong."""
+    """Whether no answer is wrong, and route full meets its bar.
+
+    The bar holds at 1,000 nodes: on average at most 1.02 calls if no node comes or goes. With sessions of an hour it is
+    1.1, and of ten minutes 1.3. Without a bar or a wrong answer, the result is None.
+    """
     setting = line.on.setting
     if line.on.wrong or line.off.wrong:
         return False
@@ -432,7 +443,8 @@ def is_met(line: MembershipLine) -> bool | None:
 def has_bytes_of_law(cell: MembershipCell) -> bool | None:
     """Whether the bytes of gossip meet their bars; None if no bar applies.
 
-    With fixed periods they are within 20 % of the law. At 1,000 nodes with sessions of an hour they are at most 250.
+    With fixed periods, the bytes per second are within 20 % of the law. At 1,000 nodes with sessions of an hour or
+    more, a node sends at most 250 bytes per second.
     """
     verdicts = []
     if not cell.setting.grows:
@@ -512,7 +524,7 @@ def _rounds_table(result: Result[MembershipCell]) -> Table:
 
 
 def tables(result: Result[MembershipCell]) -> list[Table]:
-    """Return the calls by route, the bytes by part, and the rounds."""
+    """Return three tables: the calls by route, the bytes by kind, and the rounds until all know an entry."""
     found = lines(result)
     costs = [cell for cell in result.cells if cell.setting.part in ("calls", "bytes") and cell.setting.has_lists]
     calls_bar = "route full at 1,000 nodes: at most 1.02 calls if calm, 1.1 at 60 min, 1.3 at 10 min; no wrong answer"

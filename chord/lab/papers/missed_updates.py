@@ -49,7 +49,9 @@ class MissedSetting(NamedTuple):
     """A ring with or without anti-entropy.
 
     Attributes:
+        has_anti_entropy: whether anti-entropy is on.
         looks_s: times after the missed updates at which the stores are compared, in seconds.
+        seed: the source of all random choices.
     """
 
     has_anti_entropy: bool
@@ -62,12 +64,12 @@ class MissedSetting(NamedTuple):
 
 @dataclass(frozen=True)
 class MissedCell:
-    """The records of one node that were behind, of `KEYS` records.
+    """How many of the 20 records of one node were behind: older than at the other nodes.
 
     Attributes:
-        behind: their number at each time of `looks_s`.
-        after_puts: their number after clients had written `AGAIN` keys again.
-        after_reads: their number after clients had read `AGAIN` other keys from all replicas.
+        behind: their number at each time of the setting's `looks_s`.
+        after_puts: their number after clients had written 5 keys again.
+        after_reads: their number after clients had then read 5 other keys from all replicas.
     """
 
     setting: MissedSetting
@@ -147,7 +149,11 @@ def _behind(away: Node, others: Sequence[Node], keys: Sequence[bytes]) -> int:
 
 
 def is_met(cell: MissedCell) -> bool:
-    """Whether a ring with anti-entropy catches up, and one without it only by writes and reads."""
+    """Whether the records catch up as expected.
+
+    With anti-entropy all are behind at first, and none later. Without it, only the keys that clients write or read
+    again catch up.
+    """
     if cell.setting.has_anti_entropy:
         return cell.behind[0] == KEYS and not any(cell.behind[1:])
     stays = all(count == KEYS for count in cell.behind)

@@ -60,8 +60,12 @@ class SessionsSetting(NamedTuple):
     """A median session time (time from join to crash), and a preset of timing.
 
     Attributes:
-        seconds: mean time from the end of the warm-up to the start of the last lookup.
+        preset: the name of the preset of timing.
+        median_min: the median session time in minutes.
+        nodes: number of nodes.
+        seconds: mean time from the end of the warm-up to the start of the last lookup, in virtual seconds.
         lookups: number of lookups in this time.
+        seed: the source of all random choices.
     """
 
     preset: str
@@ -285,7 +289,7 @@ def is_met(cell: SessionsCell) -> bool | None:
 
 
 def tables(result: Result[SessionsCell]) -> list[Table]:
-    """Return the success of lookups and the traffic, by median session time."""
+    """Return a table of the success of lookups and the traffic, by median session time."""
     notes = (
         "Published are the bytes of maintenance at 1,000 nodes, and the consistency of both Bamboo and MIT Chord.",
         "The promise is for preset lan. Under wan, rounds take 15 s. An arc then has no owner for half a minute after "

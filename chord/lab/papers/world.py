@@ -55,7 +55,7 @@ K = TypeVar("K")
 
 
 def fixed_periods(preset: str) -> Timing:
-    """Return the timing of a preset with periods that do not grow, as in the papers."""
+    """Return the timing of a preset (`local`, `lan` or `wan`) with periods that do not grow, as in the papers."""
     return msgspec.structs.replace(PRESETS[preset], period_growth_max=1.0)
 
 
@@ -106,7 +106,9 @@ async def placed_ring(
     Each record has a single copy.
 
     Args:
+        nodes: number of nodes.
         successors: length of the successor lists.
+        timing: the timing of the nodes.
         seed: decides the points and all other random choices.
         network: the simulated network; None: one with default delays.
         members: whether the nodes keep membership lists; at first they know all nodes.
@@ -122,6 +124,7 @@ def still_ring(nodes: int, successors: int, seed: str) -> AbstractAsyncContextMa
     """Run an Ideal ring of nodes that never do maintenance, at random points.
 
     Args:
+        nodes: number of nodes.
         successors: length of the successor lists.
         seed: decides the points and all other random choices.
     """

@@ -67,7 +67,7 @@ class DxHash(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that a look-up needs: per slot, a bit for its use, 4 bytes for its node."""
+        """Bytes that a look-up needs: per slot, a bit for its use, and 4 bytes for its node's number."""
         return (self.slots + 7) // 8 + 4 * self.slots
 
     def locate(self, point: int) -> int:

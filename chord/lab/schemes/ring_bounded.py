@@ -76,7 +76,7 @@ class BoundedRing(RingScheme):
     def walks(self, hashes: Hashes) -> Numbers:
         """Return the number of points that each key passes because their nodes are full.
 
-        The keys arrive in this order. The look-up of a key walks as far.
+        The keys arrive in this order. A later look-up of the key passes as many points.
         """
         return (self._settle(hashes) - self._following(hashes)) % len(self._points)
 

@@ -23,7 +23,7 @@ from chord.lab.schemes.ring import RingScheme
 
 
 class TreePoint:
-    """A tree node: a point, and the subtrees of smaller (left) and larger points."""
+    """A node of the search tree: a point, its owner's name, and the subtrees of smaller (left) and larger points."""
 
     __slots__ = ("left", "owner", "point", "priority", "right")
 
@@ -64,7 +64,7 @@ class PointTree:
         return found is not None and found.point == point
 
     def ceiling(self, point: int) -> TreePoint | None:
-        """Return the first point at or after a number; None if all points are smaller."""
+        """Return the smallest point of the tree that is at least `point`; None if all are smaller."""
         at, found = self._root, None
         while at is not None:
             if at.point >= point:

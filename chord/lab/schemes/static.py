@@ -69,7 +69,14 @@ class StaticMap(Placement):
         return bisect_right(self._starts, point) - 1
 
     def place_many(self, hashes: Hashes) -> Numbers:
-        """Return for each key the number of the node that has its range."""
+        """Return for each key the number of the node that has its range.
+
+        Args:
+            hashes: the first eight bytes of each key as a number, not a hash; shape (k,).
+
+        Returns:
+            indices into `nodes`, shape (k,).
+        """
         return np.searchsorted(np.array(self._starts, dtype=np.uint64), hashes, side="right") - 1
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
