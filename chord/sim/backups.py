@@ -41,7 +41,8 @@ class Backups:
         network: its network.
         rng: draws the operations and the pauses.
         complain: callback for each error found, in words.
-        counts: receives the number of backups that were complete, and of those that were not, as the command says.
+        counts: receives how many backups were complete ("backup complete"), and how many were not ("backup
+            incomplete"). It also counts the errors of backups and of clients.
         clients: number of clients.
         pause_s: mean seconds of a client between two operations.
         between_s: shortest and longest pause between two backups, in seconds.

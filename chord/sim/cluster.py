@@ -135,6 +135,7 @@ class Cluster(TestRing):
         `chord.sim.prebuilt`.
 
         Args:
+            n: number of nodes.
             ids: the points of the nodes; default: the hashes of their addresses, as for nodes that join.
 
         Returns:
@@ -157,10 +158,16 @@ class Cluster(TestRing):
     async def start(
         self, *, join: Sequence[Node] | None = None, name: str | None = None, listen: str | None = None, **changes: Any
     ) -> Node:
-        """Start a node; the arguments are those of `TestRing.start`.
+        """Start one more node, and return it as soon as it listens.
 
-        By default a node with persisted state listens at its last address. If another node listens there now, the node
-        with persisted state gets a new address.
+        Args:
+            join: nodes to join by; default: up to three nodes at random. Empty: the node returns to its ring, or founds
+                one if it has no persisted state.
+            name: the node's machine; default: a new machine. A machine that was used before has its disk and persisted
+                state.
+            listen: the node's address. By default a node with persisted state listens at its last address, or at a new
+                one if another node listens there. A new node listens at port 1 of its machine.
+            changes: fields of `NodeConfig` that differ from those of the ring.
         """
         if listen is None and name is not None and (kept := self.kept(name)) is not None:
             taken = {node.config.listen for node in self.nodes}
@@ -193,6 +200,7 @@ class Cluster(TestRing):
         """End a node as kill -9 does.
 
         Args:
+            node: the node.
             silently: the machine vanishes: its peers get no reset and no answer. This cuts the power, too.
             power_loss: cut the power of the machine: any part of the data that is not durable may be gone.
         """
@@ -303,8 +311,11 @@ async def cluster(
     The machines have no nodes at first.
 
     Args:
+        seed: decides all random choices.
         ring: the constants; default: 160 bits, 8 successors.
+        timing: the timing of every node.
         network: frames over streams (`MemoryNetwork`, the default) or whole messages (`MessageNetwork`).
+        observe: callback that gets every event of every node.
         sync_delay: draws the sync times of the disks. None: no disks; nodes restart empty.
         without_disk: fraction of machines without a disk, 0.0 to 1.0.
         vnodes, members, limits: of every node.

@@ -20,10 +20,10 @@ class CutOperation(msgspec.Struct, eq=False):
     """An operation of a client. A client has one operation at a time.
 
     Attributes:
-        client: the client.
+        client: the name of the client.
         key: the key.
         value: the value of a put, which no other put has; None: a delete or a get.
-        began: when it began, in seconds.
+        began: when it began, in seconds on the clock of all clients.
         ended: when the client got the acknowledgement, or the values; infinity if it never did.
         found: the values that a get found; None: a write.
     """
@@ -67,7 +67,10 @@ Past: TypeAlias = dict[str, int]
 def violations(
     operations: Sequence[CutOperation], backup: Mapping[bytes, Collection[bytes | None]], began: float
 ) -> list[CutViolation]:
-    """Return the acknowledged writes that a backup lacks and the law demands, each once.
+    """Return the acknowledged writes that a consistent backup must contain and this one lacks, each once.
+
+    If the backup contains a write, it must contain each write that the client of that write knew before. It must also
+    contain each write that was acknowledged before the backup began. A later write of the same key counts in its place.
 
     Args:
         operations: all operations until the end of the backup. Those of one client are in their order.

@@ -66,7 +66,8 @@ def astray(ring: TestRing) -> Iterator[str]:
 def unreadable(ring: TestRing, quorum: int) -> Iterator[str]:
     """Yield, in words, the records with too few reachable replicas for a quorum.
 
-    The owner's failure detector decides which are reachable. A ring of fewer than `quorum` nodes needs all of them.
+    The failure detector of the key's owner decides which are reachable. `quorum` is the number of replicas that a read
+    needs. A ring of fewer nodes needs all of them.
     """
     for key in records(ring):
         point = ring[0]._host.circle.hash(key)

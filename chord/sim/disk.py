@@ -38,6 +38,7 @@ class Disk:
 
     Args:
         rng: draws delays, and the data left after a crash.
+        sync_delay: draws the seconds of a sync; default: those of a drive with flash memory.
 
     Attributes:
         capacity_bytes: size of the disk; writes beyond it are refused. It may change at any time.
@@ -139,7 +140,7 @@ class Disk:
         self._next_error = code
 
     def fail(self, code: int = errno.EIO, *, reads: bool = False) -> None:
-        """Let every sync fail with this error number until `mend`; `reads`: reads too."""
+        """Let every sync fail with the error number `code` until `mend`. With `reads`, every read fails, too."""
         self._error, self.is_unreadable = code, reads
 
     def mend(self) -> None:
@@ -179,11 +180,12 @@ class Disk:
         Magnetism and cosmic rays do that to real disks.
 
         Args:
+            key: the key of the record.
             rng: draws the change; default: the disk's own generator.
             column: column of `StoredRow` to change; default: drawn.
 
         Returns:
-            The column.
+            The name of the changed column.
 
         Raises:
             KeyError: there is no such record.
@@ -228,7 +230,7 @@ class Disk:
         self.image = self._unsynced = None
 
     def clone(self, rng: random.Random) -> Disk:
-        """Return another disk with the same content and no faults."""
+        """Return another disk with the same content and no faults. `rng` is its random generator."""
         other = Disk(rng, sync_delay=self._sync_delay)
         other.image = None if self.image is None else self.image.copy()
         other.identity = self.identity
@@ -372,7 +374,10 @@ class Disk:
             raise OSError(error, os.strerror(error))
 
     def begin(self, write: Callable[[], object]) -> None:
-        """Register a transaction in progress: `kill` draws whether to call its `write`."""
+        """Register a transaction in progress by its function `write`, which applies it.
+
+        If `kill` is called before `end`, it draws whether to call the function.
+        """
         self._under_way[write] = None
 
     def end(self, write: Callable[[], object]) -> None:

@@ -49,8 +49,11 @@ class FaultSchedule:
     """Starts and kills the nodes of one cluster, and reports that to its checkers.
 
     Args:
+        plan: the plan of the run.
+        cluster: the machines and nodes of the run.
         oracle: the oracle, with the inventory and the loss accounting.
         watch: the observer.
+        rng: draws which nodes are hit, and when they return.
         nursery: for the tasks that start or forget dead nodes.
 
     Attributes:
@@ -81,7 +84,7 @@ class FaultSchedule:
         self._do_leavers_return = random.Random(f"leavers/{plan.seed}").random() < LEAVERS_RETURN
 
     def count(self, what: str, membership: int = 1) -> None:
-        """Count an action under a name, and the number of membership changes that it made."""
+        """Count an action under a name, and add `membership`, the number of membership changes that it made."""
         self._watch.counts[f"action {what}"] += 1
         self.membership += membership
 
@@ -90,7 +93,7 @@ class FaultSchedule:
     async def start(self, **changes: object) -> Node:
         """Start a node, with a wrong wall clock if the fault *skew* is on.
 
-        The arguments are those of `Cluster.start`.
+        `changes` are the arguments of `Cluster.start`, such as `name` and `join`.
         """
         node = await self._cluster.start(**changes)  # type: ignore[arg-type]
         self.born_s[node.address] = trio.current_time()
@@ -101,7 +104,7 @@ class FaultSchedule:
     async def join(self, **changes: object) -> None:
         """Let a node join, on a new machine or on that of a node that left.
 
-        The arguments are those of `Cluster.start`.
+        `changes` are the arguments of `Cluster.start`, such as `join`.
         """
         host = next(filter(self._may_join_again, self._oracle.departed), None)
         if host is not None:
@@ -125,11 +128,12 @@ class FaultSchedule:
         return taken.union(self._cluster._vnodes()).isdisjoint(ids)
 
     async def kill(self, node: Node, *, silently: bool = False, power_loss: bool | None = None) -> None:
-        """Kill a node, and judge its disk.
+        """Kill a node, and check that its disk still has all durable records.
 
         The call does not check the failure assumption; `may_go` does.
 
         Args:
+            node: the node.
             silently: the machine vanishes: its peers get no reset and no answer. This cuts the power, too.
             power_loss: also cut the power of the machine; None: draw that with probability one half.
         """
@@ -163,8 +167,9 @@ class FaultSchedule:
         It starts again if `is_returning`. Otherwise an operator forgets it if the fault *forget* is on.
 
         Args:
+            node: the node.
             what: the name of the action, for the counts.
-            silently: as for `kill`.
+            silently: the machine vanishes: its peers get no reset and no answer. This cuts the power, too.
         """
         await self.kill(node, silently=silently)
         self.count(what)
@@ -253,7 +258,7 @@ class FaultSchedule:
             self.count("damage", 0)
 
     async def come_back_soon(self, node: Node, after_s: float) -> None:
-        """Wait, and start a dead node again, with its disk as it is."""
+        """Wait `after_s` virtual seconds, and start a dead node again, with its disk as it is."""
         await trio.sleep(after_s)
         await self._bring_back(node.config.name)
 
@@ -295,7 +300,8 @@ class FaultSchedule:
     def neighbours(self, count: int) -> list[Node]:
         """Draw `count` nodes in state `ready` that are adjacent on the circle.
 
-        They are in clockwise order. The result is empty if fewer than `Plan.nodes_min` other ready nodes would remain.
+        They are in clockwise order. The result is empty if fewer other ready nodes would remain than the run needs
+        (`Plan.nodes_min`).
         """
         ready = [node for node in self.in_order() if node.state == "ready"]
         if len(ready) - count < self._plan.nodes_min:

@@ -32,8 +32,9 @@ class Habits:
     """The habits of the clients of one run.
 
     Args:
-        names: names out of `HABITS`.
-        counts: receives how often the clients followed each habit.
+        names: the habits that the clients have: "batch", "large", "ttl" or "scan".
+        rng: draws which operations follow a habit, and how.
+        counts: receives how often the clients followed each habit, under "habit NAME".
     """
 
     def __init__(self, names: tuple[str, ...], rng: random.Random, counts: Counter[str]) -> None:
@@ -56,11 +57,11 @@ class Habits:
         return self._rng.randint(*PADDING) if self.follows("large") else 0
 
     def ttl_s(self) -> float | None:
-        """Draw the time to live of a value in seconds; None: unlimited."""
+        """Draw the time to live of a value in seconds; None: unlimited, because it does not follow habit "ttl"."""
         return self._rng.uniform(*TTL_S) if self.follows("ttl") else None
 
     def companions(self, first: str, names: Sequence[str]) -> list[str]:
-        """Draw names of further keys for a batch, at most `BATCH`; often none.
+        """Draw names of up to six further keys for a batch; none unless the operation follows habit "batch".
 
         Args:
             first: the name of the first key of the batch.

@@ -47,10 +47,14 @@ SLOW_S = 0.5
 
 
 class Hardships:
-    """Draws and carries out the episodes of one theme on one cluster.
+    """Draws and carries out the episodes of one theme (main kind of trouble) on one cluster.
 
     Args:
+        plan: the plan of the run, with its theme.
+        cluster: the machines and nodes of the run.
         workload: the workload, with the oracle and the loss accounting.
+        watch: the observer.
+        schedule: starts and kills nodes.
         healed: waits until the ring is Ideal again after an episode.
 
     Attributes:
@@ -88,7 +92,7 @@ class Hardships:
         }
 
     def begin(self) -> None:
-        """Begin the faults that last for the whole run."""
+        """Begin the faults that last for the whole run: only in theme *delivery*, late and doubled requests."""
         network = self._cluster.network
         if self._plan.theme == "delivery" and hasattr(network, "lateness"):
             network.lateness.late = network.lateness.twice = 0.03

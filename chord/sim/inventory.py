@@ -37,7 +37,7 @@ class FoundCopy(NamedTuple):
 
 
 class Inventory:
-    """The copies of one ring's records."""
+    """The copies of one ring's records: in the stores of living nodes, and on the disks of dead ones."""
 
     def __init__(self, ring: TestRing) -> None:
         self._ring = ring
@@ -69,7 +69,10 @@ class Inventory:
         return node.name not in self._dead and node.name not in getattr(self._ring, "clones", ())
 
     def merged(self, key: bytes, *, only_living: bool = False) -> Record | None:
-        """Return all copies of a record, merged; None if no store has a copy."""
+        """Return all copies of a key's record, merged; None if there is no copy.
+
+        With `only_living`, copies of dead nodes are left out.
+        """
         found: Record | None = None
         for copy in self.copies(key):
             if copy.is_living or not only_living:
@@ -100,7 +103,7 @@ class Inventory:
         return None
 
     def drops(self, host: str, key: bytes) -> None:
-        """Record that a store is about to remove a record.
+        """Record that the store of machine `host` is about to remove the record of a key.
 
         Until the removal is durable, the disk may have the record or not.
         """

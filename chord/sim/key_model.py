@@ -38,6 +38,7 @@ class Mint:
     """One version of an operation, as a store minted (created) it for an attempt.
 
     Attributes:
+        op: the operation.
         host: the machine that minted the version; "" if the simulator saw it first elsewhere.
         covers: the events that the version replaced; None if unknown.
     """
@@ -60,6 +61,7 @@ class Op:
 
     Attributes:
         number: serial number among the operations of its key, from 1.
+        value: the value; None: a delete.
         kind: "put" replaces the versions that its coordinator finds, "with context" those of `given`, "no context"
             none.
         op_id: the operation id of its request; empty before it is sent.
@@ -137,7 +139,7 @@ class Op:
 
 
 def covers(context: Covers, dot: ModelDot) -> bool:
-    """Return whether a context covers a dot."""
+    """Return whether a context covers a dot. A context has, by actor, the number of its last covered write."""
     return context.get(dot[0], 0) >= dot[1]
 
 
@@ -166,7 +168,7 @@ def _without(context: Covers, dots: Iterable[ModelDot]) -> dict[bytes, int]:
 
 
 class KeyModel:
-    """The model of one key.
+    """The model of one key: its writes and versions, and the answers that they allow.
 
     Attributes:
         ops: the operations that still matter: neither refused nor replaced for certain.
@@ -208,9 +210,10 @@ class KeyModel:
         """Begin a write and return it.
 
         Args:
-            kind: how the write replaces earlier versions; see `Op`.
+            kind: how the write replaces earlier versions: "put", "with context" or "no context"; see `Op`.
             client: the client that writes; a write with a context uses the last one of this client.
-            padding: bytes to append to the value.
+            is_delete: whether to write a tombstone.
+            padding: number of bytes to append to the value.
         """
         self.issued += 1
         value = None if is_delete else b"%s/%d" % (self.key, self.issued) + padding * PADDING
@@ -234,7 +237,9 @@ class KeyModel:
         """Note the acknowledgement of a write, after `saw` was called for its versions.
 
         Args:
+            op: the write.
             context: the context in the acknowledgement; it is now the last one of `client`.
+            client: the client that wrote.
             host: the machine that coordinated the write.
 
         Returns:
@@ -301,6 +306,7 @@ class KeyModel:
         """Note the versions of a record in a store.
 
         Args:
+            record: the record.
             host: the machine of the store.
             is_own: whether this store has just minted the newest version. A crash may take such a version back, unless
                 another store knows it or the store has acknowledged it. Its dot then names another operation later.
@@ -330,6 +336,7 @@ class KeyModel:
         operations later.
 
         Args:
+            host: the machine of the dead node.
             left: the records on its disk, and the copies in all other stores. A copy may know a dot by a later dot of
                 the same actor.
         """
@@ -445,7 +452,7 @@ class KeyModel:
                     todo.append(mint.op)
 
     def gone(self) -> Covers:
-        """Return the events that acknowledged operations have replaced for certain by now."""
+        """Return the events (dots) that acknowledged operations have replaced for certain by now, as a context."""
         return dict(self._gone)
 
     def shown_again(self, values: Iterable[bytes], gone: Covers) -> Op | None:
@@ -542,7 +549,7 @@ class KeyModel:
 
     @property
     def clock(self) -> int:
-        """Number of starts and acknowledgements so far."""
+        """Number of starts and acknowledgements of this key's operations so far."""
         return self._clock
 
     # -- inside -----------------------------------------------------------------------------------

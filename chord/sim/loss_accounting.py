@@ -36,6 +36,8 @@ class LossAccounting:
     """The accounting of one ring's copies.
 
     Args:
+        ring: the ring.
+        constants: the constants of the ring.
         models: the model of each key that was written.
         counts: receives the numbers of lost and reaped writes.
         complain: callback for each error found, in words.
@@ -82,7 +84,7 @@ class LossAccounting:
         return key in self._missed
 
     def holders(self, model: KeyModel, op: Op, *, but: str = "") -> int:
-        """Return the number of nodes, except `but`, with a durable copy of an operation.
+        """Return the number of machines, except `but`, with a durable copy of an operation.
 
         Copies of a version that replaced the operation count, too.
         """
@@ -304,6 +306,7 @@ class LossAccounting:
         The machine gets a new node, or an operator names the old one as gone.
 
         Args:
+            host: the machine.
             how: name of the counter for the lost writes.
         """
         self._died_s.pop(host, None)
@@ -365,7 +368,9 @@ class LossAccounting:
         the operation is no longer required.
 
         Args:
-            host: the machine with the last copy, if known.
+            model: the model of the key.
+            op: the operation.
+            host: the machine with the last copy; None: unknown.
             how: name of the counter for the lost write.
         """
         if self._is_few(op):

@@ -45,15 +45,15 @@ Weigh: TypeAlias = Callable[[Request | Reply | ChordError], int]
 class MessageNetwork(FaultyNetwork):
     """Hosts that call each other on virtual time, and the faults between them.
 
-    A cut refuses requests, and replies become broken connections. All other faults lose the messages sent while they
-    last.
+    While two hosts are cut, requests between them are refused, and callers get broken connections in place of replies.
+    All other faults lose the messages sent while they last.
 
     Args:
         seed: seed of the delays and losses.
         delay: draws the delay of each message; default: 0.5 to 1 ms.
         quantum_s: messages arrive at multiples of this number of seconds, so that ties occur.
         trace: keep a digest of all messages, for `digest`.
-        weigh: returns the size of each message for the hosts' `stats.bytes_sent`; None: do not count bytes.
+        weigh: returns the size in bytes of each message for the hosts' `stats.bytes_sent`; None: do not count bytes.
         in_order: no message arrives before an earlier one from the same source to the same target.
         on_fault: as for `FaultyNetwork`; default: none.
 
@@ -91,7 +91,7 @@ class MessageNetwork(FaultyNetwork):
         self._is_attached = False
 
     def calls(self, host: str) -> MessageCalls:
-        """Return the calls of a new node on a host. If the host has vanished, it is back."""
+        """Return the calls of a new node or client on a host. If the host has vanished, it is back."""
         self._faults.down.pop(host, None)
         return MessageCalls(self, host)
 
@@ -187,11 +187,11 @@ class MessageNetwork(FaultyNetwork):
         heappush(self._heap, (due, self._sequence, host, happen, what))
 
     def next_due(self) -> float:
-        """Return when the next event is due; infinity: never."""
+        """Return the virtual second at which the next event is due; infinity: never."""
         return self._heap[0][0] if self._heap else math.inf
 
     def advance(self, now: float) -> None:
-        """Let all events that are due happen."""
+        """Let all events happen that are due at virtual second `now`."""
         heap = self._heap
         while heap and heap[0][0] <= now:
             _, _, host, happen, what = heappop(heap)
@@ -265,7 +265,7 @@ class MessageCalls:
         await trio.lowlevel.checkpoint()
 
     def die(self, *, silently: bool) -> None:
-        """End the host. Waiting callers see a broken connection, or nothing if silent."""
+        """End the host. Waiting callers see a broken connection; with `silently`, they see nothing."""
         self._nursery = None
         for ticket in list(self._waiting):
             if not silently:
@@ -275,7 +275,16 @@ class MessageCalls:
     # -- calling --------------------------------------------------------------------------------
 
     async def call(self, to: Contact | str, request: Request, *, deadline: float) -> Reply:
-        """Send a request and return its reply; see `Calls.call`."""
+        """Send a request to a vnode or to a node's address, and return its reply.
+
+        Args:
+            to: the vnode, or the address HOST:PORT of a node.
+            request: the request.
+            deadline: the virtual second until which to wait; infinity: no limit.
+
+        Raises:
+            ChordError: the error in the reply, or no reply came in time, or the host could not be reached.
+        """
         address = to if isinstance(to, str) else to.address
         if (refusal := self._refusal(address, deadline)) is not None:
             await trio.lowlevel.checkpoint()
@@ -303,7 +312,14 @@ class MessageCalls:
         return None
 
     def begin(self, to: Contact | str, request: Request, callback: Callback, *, deadline: float) -> None:
-        """Send a request without a task that waits for the reply; see `Calls.begin`."""
+        """Send a request without a task that waits for the reply.
+
+        Args:
+            to: the vnode, or the address HOST:PORT of a node.
+            request: the request.
+            callback: called once with the reply or the error, unless this host crashes before.
+            deadline: the virtual second until which a reply counts; infinity: no limit.
+        """
         address = to if isinstance(to, str) else to.address
         if (refusal := self._refusal(address, deadline)) is not None:
             callback(refusal)

@@ -55,7 +55,10 @@ class Nemesis:
     """Draws and carries out joins, leaves and faults on one cluster.
 
     Args:
+        plan: the plan of the run.
+        cluster: the machines and nodes of the run.
         oracle: the oracle, with the inventory and the loss accounting.
+        watch: the observer.
         nursery: for tasks that last longer than one action.
         healed: waits until the ring is Ideal again after an episode.
     """
@@ -166,7 +169,7 @@ class Nemesis:
         self._is_over = True
 
     async def calm(self) -> None:
-        """If an event broke the failure assumption, wait until the ring has healed."""
+        """Wait until the ring has healed, if an event broke the failure assumption. Otherwise return at once."""
         if self._is_alarmed:
             await self._heal()
 

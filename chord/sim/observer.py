@@ -142,7 +142,7 @@ class Watch:
 
     @contextmanager
     def over(self, ring: TestRing) -> Iterator[None]:
-        """Check a ring for the length of the block."""
+        """Check a ring after each event of its nodes, for the length of the block."""
         self._ring = ring
         try:
             yield
@@ -213,14 +213,18 @@ class Watch:
         self._principals = invariants.principals(self._last)
 
     def complain(self, text: str) -> None:
-        """Record the first violation, and call `on_broken`; later calls do nothing."""
+        """Record a violation, described by `text`, and call `on_broken`. Calls after the first one do nothing."""
         if self.broken is None:
             recent = "\n".join(f"  {at:10.4f}  {event}" for at, event in self._recent)
             self.broken = Violated(f"{self.label} at {trio.current_time():.4f} s: {text}\nafter\n{recent}")
             self._on_broken()
 
     def raise_if_broken(self) -> None:
-        """Raise the first violation, if there was one."""
+        """Raise the first violation, if there was one.
+
+        Raises:
+            Violated: there was a violation; the message has its time and the last events.
+        """
         if self.broken is not None:
             raise self.broken
 
@@ -229,8 +233,8 @@ class Watch:
     def check(self) -> None:
         """Check the ring, if its pointers have changed since the last check.
 
-        Above `EVERY_STEP_MAX` nodes, only some calls do so. Outside of `over`, and after the first violation, the call
-        does nothing.
+        With more than 64 nodes, only some calls do so. Outside of `over`, and after the first violation, the call does
+        nothing.
         """
         ring = self._ring
         if ring is None or self.broken is not None or self._is_left_out(len(ring)):

@@ -34,7 +34,7 @@ class Before(NamedTuple):
     """State at the start of a read, against which the oracle judges the answer.
 
     Attributes:
-        clock: value of `KeyModel.clock`.
+        clock: value of `KeyModel.clock`, the number of starts and acknowledgements of the key's operations.
         required: the values for which "not found" is an error.
         hosts: for each acknowledged operation, the machines with a durable copy that reads may show.
         asked: R as the client named it; None: a quorum.
@@ -72,7 +72,7 @@ class BeforeScan(NamedTuple):
     """State at the start of a scan, against which the oracle judges the result.
 
     Attributes:
-        calm: see `Oracle.calm`; if None, `gone` and `required` are empty.
+        calm: number of disturbances if the ring is calm. None: it is not calm, and `gone` and `required` are empty.
         gone: by key, the events that acknowledged writes had replaced for certain. A key is absent if its owner may
             lack an acknowledged write of it.
         required: by key, the values that the scan may not lack.
@@ -234,6 +234,11 @@ class Oracle:
         node leaves only a quorum behind, even if the client asked for a larger W.
 
         Args:
+            node: the entry node.
+            model: the model of the key.
+            op: the write.
+            stored: the answer.
+            client: the name of the client.
             asked: W as the client named it; None: a quorum.
             quorum: the result of `write_quorum` at the start of the write.
         """
@@ -270,6 +275,9 @@ class Oracle:
         The coordinator must find an old value if one node had it in reach both before and after the put.
 
         Args:
+            node: the entry node.
+            model: the model of the key.
+            op: the acknowledged write; only a plain put is judged.
             in_reach: the result of `LossAccounting.in_reach` at the start of the write.
         """
         now_s, quorum = trio.current_time(), self._constants.quorum
@@ -520,7 +528,8 @@ class Oracle:
     def found_in_the_end(self, node: Node, model: KeyModel, values: tuple[bytes, ...], before: Before) -> None:
         """Judge the values of a final read: they must be exactly those of all stores.
 
-        Values that may have expired may be missing. No node joins or leaves any more.
+        Values that may have expired may be missing. No node joins or leaves any more. `before` is the result of the
+        method `before` at the start of the read.
         """
         there, now = self.values(model, at=before.at), trio.current_time()
         surely = [value for value in there if model.expiry(value)[0] > now]
@@ -530,7 +539,7 @@ class Oracle:
     def silent_in_the_end(self, node: Node, model: KeyModel, outcome: str) -> None:
         """Judge a final read without values: no store may have an unexpired value.
 
-        If the read failed with an error other than "not found", only living nodes count.
+        `outcome` is "not found", or the word of the error. With an error, only the stores of living nodes count.
         """
         now, there = trio.current_time(), self.values(model, only_living=outcome != "not found")
         if any(model.expiry(value)[0] > now for value in there):

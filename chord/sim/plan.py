@@ -187,7 +187,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def draws(self) -> int:
-        """Number of keys that a client tries in search of a key with another owner."""
+        """Number of keys that a client tries in search of a key with another owner than at its last write."""
         return DRAWS_OF_MANY if self.writes else DRAWS
 
     @property
@@ -211,7 +211,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def delay(self) -> Delay:
-        """The distribution of message delays."""
+        """The distribution of message delays, in seconds, with losses if the fault *loss* is on."""
         drawn = uniform(*self.delay_s)
         return lossy(drawn, LOSS) if "loss" in self.faults else drawn
 
@@ -278,11 +278,12 @@ def draw(
     theme: str | None = None,
     backups: bool = False,
 ) -> Plan:
-    """Return the plan of a seed, with wishes in place of drawn values.
+    """Return the plan of a seed, with the caller's wishes in place of drawn values.
 
-    The arguments are fields of `Plan`. None keeps the drawn value, for `reads` the default, and for `until_s` no time
-    limit. A run with named faults is *mixed*, unless `theme` names another theme. With `backups`, messages are whole,
-    and no disk is lost or damaged: the check of a backup knows no other reason for a missing write.
+    Each argument after `seed` is a wish: the field of `Plan` with the same name has this value. None keeps the drawn
+    value, for `reads` the default, and for `until_s` no time limit. A run with named faults is *mixed*, unless `theme`
+    names another theme. With `backups`, messages are whole, and no disk is lost or damaged: the check of a backup knows
+    no other reason for a missing write.
 
     Raises:
         ConfigError: unknown fault or theme, too few successors for the replicas, or too few nodes for the successors.

@@ -30,6 +30,7 @@ class PrebuiltPlacement:
 
     Args:
         contacts: all vnodes of the ring, in any order.
+        constants: the constants of the ring.
         ring_id: the id of the ring, sixteen bytes. Placed nodes do not learn it by joining.
     """
 

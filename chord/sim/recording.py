@@ -22,7 +22,7 @@ ENDS = {"vanish": "dead", "cut_power": "dead", "kill": "dead"}
 
 
 class RunRecorder:
-    """A writer of one run. Give its methods to `Run` as callbacks, then call `end`.
+    """A writer of one run's recording (`.chordlog`). Give its methods to `Run` as callbacks, then call `end`.
 
     Args:
         plan: the plan of the run.
@@ -64,7 +64,7 @@ class RunRecorder:
             self._check(cluster)
 
     def on_fault(self, what: str, groups: tuple[tuple[str, ...], ...]) -> None:
-        """Write a fault, or its end."""
+        """Write a fault, or its end: its name, such as "partition" or "heal", and the groups of hosts."""
         self._go_on()
         self._log.line("f", {"do": what, "groups": groups})
         if what in ENDS:
@@ -83,7 +83,7 @@ class RunRecorder:
         })  # fmt: skip
 
     def end(self, outcome: str) -> None:
-        """Write the last line. Call it once, after the run."""
+        """Write the last line, with the outcome of the run in words. Call it once, after the run."""
         self._log.end(outcome)
 
     def _go_on(self) -> None:

@@ -79,6 +79,7 @@ class RunReport(msgspec.Struct):
     """The totals of a run.
 
     Attributes:
+        seed: the seed.
         steps: number of events that were protocol steps.
         checks: number of snapshots of the ring that were checked.
         membership: number of joins, leaves, crashes and restarts.
@@ -89,7 +90,8 @@ class RunReport(msgspec.Struct):
         healed_rounds: largest number of stabilize periods that healing took after an episode.
         virtual_s: duration of the run in virtual seconds.
         deliveries: number of messages that arrived.
-        digest: of every event and delivery; equal for equal seeds.
+        digest: a digest of every event and delivery; equal for equal seeds.
+        theme: the main kind of trouble in the run; see `Plan.theme`.
     """
 
     seed: int
@@ -111,6 +113,7 @@ class Run:
     """The run of one seed.
 
     Args:
+        plan: the plan of the seed.
         on_event: callback for every event, with the cluster; for logs.
         write_history: callback for each line of the clients' history (see `chord.verify.history`).
         on_progress: callback, called now and then with the number of acknowledged writes and of membership changes.

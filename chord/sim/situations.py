@@ -55,7 +55,7 @@ OF_THEME: dict[str, tuple[str, ...]] = {
 
 
 def demanded() -> tuple[str, ...]:
-    """Return the names of the counts that must not be zero in a large swarm."""
+    """Return the names of the situations that a large swarm must meet, as names of counts with `SITUATION`."""
     named = [*IN_ANY_THEME, *(f"theme {theme}" for theme in THEMES)]
     named += [name for names in OF_THEME.values() for name in names]
     return tuple(SITUATION + name for name in named)
@@ -88,8 +88,9 @@ def of_run(plan: Plan, reported: Counter[str], requests: Counter[str]) -> Counte
     The names are without `SITUATION`.
 
     Args:
-        reported: `Workload.counts`.
-        requests: `Lateness.counts`.
+        plan: the plan of the run.
+        reported: the counts of the clients (`Workload.counts`).
+        requests: the counts of late and doubled requests (`Lateness.counts`).
     """
     found = Counter({f"theme {plan.theme}": 1, f"N = {plan.replicas}": 1})
     if plan.nodes <= 4:

@@ -90,7 +90,7 @@ class SimulatedFile:
         """Do nothing: the twin holds no resources."""
 
     def row(self, place: RowPlace) -> StoredRow | None:
-        """Return the row at a point and key, damaged or not; None if absent.
+        """Return the row at a place (a point and a key), damaged or not; None if absent.
 
         Raises:
             sqlite3.OperationalError: reads of the disk fail (`Disk.fail`).
@@ -103,7 +103,7 @@ class SimulatedFile:
         """Yield the rows behind a place, up to and including a point, in order.
 
         Args:
-            columns: `WHOLE_ROW`, or `HEAD_OF_ROW` for the first three columns.
+            columns: the SQL text of the columns: `WHOLE_ROW`, or `HEAD_OF_ROW` for the first three.
             start: the place before the first row.
             last: the point of the last rows.
 

@@ -130,7 +130,8 @@ class Broken(msgspec.Struct):
     """A seed that failed.
 
     Attributes:
-        kind: see `RunFailure`.
+        plan: the plan of the seed.
+        kind: "crash": a bug raised. "liveness": the ring did not become whole in time. "correctness": a check failed.
         text: the error, with the traceback of its cause if there was one.
     """
 
@@ -143,7 +144,7 @@ class SwarmOutcome(msgspec.Struct):
     """The results of a swarm.
 
     Attributes:
-        reports: of the seeds that passed, without their counts, because a swarm may have many thousands.
+        reports: the reports of the seeds that passed, without their counts, because a swarm may have many thousands.
         broken: the seeds that failed.
         drawn: by fault, the number of plans that had it on; also the numbers of plans over messages and over frames.
         counts: totals of all counts of the seeds that passed.
@@ -160,12 +161,12 @@ class SwarmOutcome(msgspec.Struct):
         return len(self.reports) + len(self.broken)
 
     def zeros(self, names: Iterable[str] = NEVER_ZERO) -> list[str]:
-        """Return the `names` with a zero count, and kinds of writes below `SHARES_MIN`."""
+        """Return the names of zero counts, out of `names`, and the kinds of writes that are rarer than `SHARES_MIN`."""
         rare = [f"{name} ({share:.1%})" for name, share in self.shares().items() if share < SHARES_MIN[name]]
         return [name for name in names if not self.counts[name]] + rare
 
     def shares(self) -> dict[str, float]:
-        """Return the share of each kind of `SHARES_MIN` among the acknowledged writes.
+        """Return the share of each kind of write of `SHARES_MIN`, such as "delete", among the acknowledged writes.
 
         Only writes of *mixed* runs to keys with a single writer count. Without such writes the result is empty.
         """
@@ -178,7 +179,7 @@ class SwarmOutcome(msgspec.Struct):
         return self.counts[SITUATION + LONG] / len(self.reports) if self.reports else 0.0
 
     def add(self, plan: Plan, result: RunReport | Broken) -> None:
-        """Add the result of one seed; the counts of a failed seed are unknown."""
+        """Add the result of one seed. The counts of a failed seed are unknown, and are not added."""
         self.drawn.update({fault: int(fault in plan.faults) for fault in FAULTS})
         self.drawn[f"over {plan.fidelity}"] += 1
         if isinstance(result, RunReport):
@@ -235,7 +236,14 @@ def run_one(
 ) -> RunReport | Broken:
     """Run one seed, and return its report or its failure.
 
-    The callbacks are those of `Run`. Call it only in the main thread of a process.
+    Call it only in the main thread of a process.
+
+    Args:
+        plan: the plan of the seed.
+        on_event: callback for every event, with the cluster.
+        write_history: callback for each line of the clients' history (see `chord.verify.history`).
+        on_progress: callback, called now and then with the number of acknowledged writes and of membership changes.
+        on_fault: callback for each fault and its end: its name, and the groups of hosts.
     """
     with _Lookout() as lookout:
         try:

@@ -55,6 +55,9 @@ class Attempt(NamedTuple):
 
     Attributes:
         model: the model of its key.
+        op: the write in the model.
+        request: the request to the entry node.
+        client: the name of the client.
         asked: W as the client named it; None: a quorum.
         quorum: result of `Oracle.write_quorum` when the write began.
         in_reach: result of `LossAccounting.in_reach` when the write began.
@@ -75,13 +78,15 @@ class Workload:
     """The clients of one ring.
 
     Args:
+        ring: the ring.
+        rng: draws the operations and the pauses.
         complain: callback for each error found, in words.
         recorder: writes the history of the operations; None: no history.
         constants: of the ring; default: those of its first node.
         reads: fraction of operations on existing keys that are reads, 0.0 to 1.0.
         draws: number of keys that a client tries in search of a key with another owner than the last coordinator.
         shared: fraction of each client's operations that use the shared keys, 0.0 to 1.0.
-        habits: names out of `HABITS`.
+        habits: the habits of the clients: "batch", "large", "ttl" or "scan".
 
     Attributes:
         counts: operations by kind and outcome, and other totals.
@@ -233,7 +238,9 @@ class Workload:
 
         Args:
             node: the entry node.
-            kind: how the write replaces earlier versions; see `Op`.
+            key: the key.
+            client: the name of the client.
+            kind: how the write replaces earlier versions: "put", "with context" or "no context"; see `Op`.
             is_delete: whether the first write, that of `key`, is a delete.
             w: W as the client names it; None: a quorum.
             strict: whether only members of the replica set count towards W.
@@ -411,7 +418,7 @@ class Workload:
             self.oracle.silent_in_the_end(node, model, word)
 
     async def scan(self, node: Node) -> None:
-        """Read all keys, and let the oracle judge the result."""
+        """Read all keys in one scan through an entry node, and let the oracle judge the result."""
         before, found, word = self.oracle.before_scan(), {}, "unknown"
         try:
             with trio.move_on_after(PATIENCE_S):
@@ -429,8 +436,8 @@ class Workload:
     async def settle(self) -> None:
         """Check all stores and disks, then read every key once more from every node.
 
-        No node joins or leaves any more, so every read has a definite outcome. If there would be more than `READS_MAX`
-        reads, read each key from one node only.
+        No node joins or leaves any more, so every read has a definite outcome. If there would be more than 4,000 reads,
+        read each key from one node only.
         """
         self.oracle.check()
         nodes, count = list(self._ring.nodes), len(self._ring)
@@ -453,7 +460,7 @@ class Workload:
                 nursery.start_soon(read)
 
     async def write_in_the_end(self, within_s: float) -> None:
-        """Write through every node; do nothing if a disk was lost or a node is dead.
+        """Write one key through every node. Do nothing if a disk was lost or a node is dead.
 
         A node that could not write node.json may wait for a node that has left. The workload then acts as an operator:
         it lets the node forget the node that has left.
