@@ -38,7 +38,7 @@ class Faults:
         return bool(self.rules or self.islands or self.frozen or self.down)
 
     def passage(self, source: str, target: str) -> Passage:
-        """Return whether traffic from one host to another passes, stalls or is cut.
+        """Return whether traffic from one host to another passes ("open"), is "stalled" or is "cut".
 
         If several faults apply, a cut has precedence.
         """

@@ -78,7 +78,7 @@ class MemoryNetwork(FaultyNetwork):
         delay: draws the delay of each message; default: 0.5 to 1 ms.
         quantum_s: arrivals happen at multiples of this many seconds.
         window_bytes: most bytes sent and not yet read, for each direction of a stream.
-        trace: keep a digest of all deliveries.
+        trace: keep a digest of all deliveries, for `digest`.
         on_fault: as for `FaultyNetwork`; default: none.
 
     Attributes:
@@ -179,7 +179,7 @@ class MemoryNetwork(FaultyNetwork):
         return self._trace.hexdigest()
 
     def check(self) -> list[str]:
-        """Return the violated invariants of all streams, in words."""
+        """Return the violated invariants of all streams, a sentence for each; empty if none."""
         return [line for connection in self._connections.values() for line in connection.check()]
 
     # -- for streams, listeners and transports ----------------------------------------------------
@@ -258,11 +258,11 @@ class MemoryNetwork(FaultyNetwork):
     # -- deliveries -----------------------------------------------------------------------------
 
     def next_due(self) -> float:
-        """Return the time of the next arrival in seconds, or infinity."""
+        """Return the time of the next arrival, in seconds on Trio's clock; infinity: nothing is in transit."""
         return self._heap[0][0] if self._heap else math.inf
 
     def advance(self, now: float) -> None:
-        """Deliver all messages that are due."""
+        """Deliver all messages that are due at the time `now`, in seconds on Trio's clock."""
         heap = self._heap
         while heap and heap[0][0] <= now:
             _, _, pipe = heappop(heap)
@@ -394,7 +394,7 @@ class MemoryListener:
 
     @property
     def address(self) -> str:
-        """HOST:PORT as bound."""
+        """The address HOST:PORT at which this listener accepts streams."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -422,7 +422,10 @@ class MemoryListener:
         raise trio.ClosedResourceError("this listener is closed")
 
     def close(self) -> None:
-        """Stop accepting, and reset dialled streams not yet accepted; keep the address."""
+        """Stop accepting, and reset dialled streams that were not accepted yet.
+
+        The address stays in use until `aclose`.
+        """
         self._is_closed = True
         while self._backlog:
             self._backlog.pop(0).connection.reset()

@@ -56,8 +56,8 @@ class TestRing:
     Attributes:
         network: the network, to inject faults; node `n3` is on host "n3".
         nodes: the running nodes, in the order of their start.
-        counts: number of events of each kind, of all nodes together.
-        steps: number of events.
+        counts: number of events of each class so far, of all nodes together.
+        steps: number of events so far.
         expected: errors that may end a node without failing the test; a test may add to them.
     """
 
@@ -209,11 +209,11 @@ class TestRing:
         return dict(sorted(found.items()))
 
     def totals(self) -> Counter[str]:
-        """Return the sums of all nodes' counters by name, ended nodes included."""
+        """Return, by the name of a node's counter, the sum over all nodes, ended nodes included."""
         return sum((node._host.counters for node in self.nodes), start=self._ended.copy())
 
     def snapshot(self) -> dict[int, Member]:
-        """Return the pointers of all members by id, for `chord.verify.invariants`."""
+        """Return the pointers of all vnodes that are members, by id, for the checks of `chord.verify.invariants`."""
         return {
             point: Member(
                 predecessor=None if v.ring.predecessor is None else v.ring.predecessor.id,

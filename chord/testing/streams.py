@@ -27,11 +27,15 @@ class Signal(Enum):
 
 
 class MemoryPipe:
-    """One direction of a connection.
+    """One direction of a connection: the items on their way, and the bytes that wait to be read.
 
     Attributes:
+        source: the host of the writing end.
+        target: the host of the reading end.
         flying: items that have not arrived yet, as (time of arrival in seconds, item), in order.
         unread: number of bytes sent and not yet read, flying ones included; bounded by the window.
+        is_finished: the end of the bytes was sent.
+        is_ended: the end of the bytes arrived.
         is_broken: the connection was reset, and its traffic is lost.
         is_deaf: the reading end is closed, as far as the writing end knows.
     """
@@ -79,7 +83,7 @@ class MemoryPipe:
         return self._window - self.unread
 
     def send(self, item: bytes | Signal) -> None:
-        """Send an item. The caller makes sure that bytes fit in `room`."""
+        """Send bytes or a signal to the reading end. The caller makes sure that bytes fit in `room`."""
         if isinstance(item, bytes):
             self.unread += len(item)
             assert self.unread <= self._window
@@ -134,7 +138,7 @@ class MemoryPipe:
         self.wake_writer()
 
     async def wait_to_write(self) -> None:
-        """Wait until `wake_writer`; the caller then checks again for room and errors."""
+        """Wait until `wake_writer` is called. The caller then checks again for room and errors."""
         self.writer = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._forget_writer)
 
@@ -153,13 +157,13 @@ class MemoryPipe:
         return trio.lowlevel.Abort.SUCCEEDED
 
     def wake_reader(self) -> None:
-        """Wake a waiting reader."""
+        """Wake the task that waits to read, if there is one."""
         if self.reader is not None:
             trio.lowlevel.reschedule(self.reader)
             self.reader = None
 
     def wake_writer(self) -> None:
-        """Wake a waiting writer."""
+        """Wake the task that waits for room to write, if there is one."""
         if self.writer is not None:
             trio.lowlevel.reschedule(self.writer)
             self.writer = None
@@ -348,7 +352,7 @@ class MemoryStream(trio.abc.HalfCloseableStream):
 
 
 class MemoryConnection:
-    """Two ends, and the two pipes between them."""
+    """A connection of two hosts: two ends (streams), and the two pipes between them."""
 
     __slots__ = ("_network", "acceptor", "dialler", "id", "pipes")
 
@@ -383,5 +387,5 @@ class MemoryConnection:
             self._network._on_closed(self)
 
     def check(self) -> list[str]:
-        """Return the violated invariants of both directions, in words."""
+        """Return the violated invariants of both directions, a sentence for each; empty if none."""
         return [line for pipe in self.pipes for line in pipe.check()]

@@ -163,7 +163,7 @@ def at_least_one_ring(ring: Snapshot) -> list[Violation]:
 
 
 def at_most_one_ring(ring: Snapshot) -> list[Violation]:
-    """Return a violation for each ring besides the largest: the network is split.
+    """Return a violation for each ring besides the largest: the members have split into several rings.
 
     A ring is a cycle of best successors, the first live entries of successor lists.
     """
@@ -199,7 +199,7 @@ def ordered_ring(ring: Snapshot) -> list[Violation]:
 
 
 def connected_appendages(ring: Snapshot) -> list[Violation]:
-    """Return a violation for each member that reaches no ring by best successors.
+    """Return a violation for each member from which the best successors lead to no ring.
 
     A best successor is the first live entry of a successor list. A ring is a cycle of best successors.
     """
@@ -306,8 +306,11 @@ def rank_error(ring: Snapshot) -> int:
 def ownership(owned: Mapping[Point, Iterable[Arc]], circle: Circle) -> list[Violation]:
     """Return a violation for each part of the circle without exactly one owner.
 
-    Such a part is a gap or an overlap. The result is in the order of the points. `owned` has the arcs of each vnode, by
-    its id.
+    Such a part is a gap or an overlap. The result is in the order of the points.
+
+    Args:
+        owned: the arcs of each vnode, by its id.
+        circle: the circle of the ring.
     """
     pieces = sorted(
         (low, circle.size - 1 if high is None else high, vnode)

@@ -23,9 +23,9 @@ from chord.verify.history.register import Finding, RegisterResult, Step
 def check_acknowledged(key: Name, operations: Sequence[Operation]) -> RegisterResult:
     """Check one key: no acknowledged write was denied, and no value was invented.
 
-    Only gets with status ok are judged. A put or cas with status ok is denied if a get that began after its end finds
-    nothing. A delete that had begun by the end of the get is an excuse. A value is invented if no put or cas that had
-    begun by the end of the get wrote it.
+    Only gets with status ok are judged. A put or cas (compare-and-set) with status ok is denied if a get that began
+    after its end finds nothing. A delete that had begun by the end of the get is an excuse. A value is invented if no
+    put or cas that had begun by the end of the get wrote it.
 
     A put or cas with status unknown explains its value, but no get has to find it. A delete with status unknown is an
     excuse, too. Operations with status fail explain and excuse nothing.

@@ -22,8 +22,8 @@ class HistoryReport(NamedTuple):
         model: the model that the history was checked against.
         operations: number of operations.
         keys: number of keys.
-        results: the results, in the order in which the keys first occur. Model linearizable has two for each key, of
-            the checkers graph and search. Model acknowledged has one.
+        results: the results, in the order in which the keys first occur. Each key has two results under model
+            "linearizable", of the checkers graph and search, and one under model "acknowledged".
     """
 
     model: Model
@@ -86,7 +86,8 @@ def check(
 def check_search(key: Name, operations: Sequence[Operation], steps_max: int = STEPS_MAX) -> RegisterResult:
     """Check one key: search for an order of its operations that explains every answer.
 
-    If no order exists, the violation is reduced to a few operations. After `steps_max` states the verdict is undecided.
+    If no order exists, the violation is reduced to a few operations. After `steps_max` states of the search the verdict
+    is undecided.
     """
     outcome = search(operations, steps_max)
     findings: tuple[Finding, ...] = ()

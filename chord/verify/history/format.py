@@ -120,7 +120,7 @@ def shown(state: State) -> str:
 
 
 def read(lines: Iterable[bytes]) -> Iterator[Operation]:
-    """Yield the operation of every line that is not empty.
+    """Yield the operation of every line of a history that is not empty.
 
     Raises:
         BadHistory: a line is not an operation or has more than 4 MiB, or there are more than two million operations.

@@ -38,7 +38,7 @@ Writers: TypeAlias = dict[State, list[Operation | None]]
 
 
 def check_graph(key: Name, operations: Sequence[Operation]) -> RegisterResult:
-    """Check one key: a cycle in its happens-before graph is a violation.
+    """Check one key: a cycle in the happens-before graph of its operations is a violation.
 
     Without a violation, the verdict is partial if a read was left out because several writes can explain it.
     Otherwise it is ok.

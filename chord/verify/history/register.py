@@ -22,7 +22,14 @@ class Step(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A violation at one key: its text, and the operations that contradict each other."""
+    """A violation at one key.
+
+    Attributes:
+        checker: the checker that found it.
+        key: the key.
+        text: the violation in words.
+        steps: the operations that contradict each other, each with a reason.
+    """
 
     checker: Checker
     key: Name
@@ -34,11 +41,11 @@ class RegisterResult(NamedTuple):
     """The result of one checker for one key.
 
     Attributes:
-        checker: the checker.
+        checker: the checker: graph, search or acknowledged.
         key: the key.
         operations: number of operations of the key.
-        verdict: partial means that no violation was found, but some reads could not be checked. Undecided means that
-            the search reached its limit of steps.
+        verdict: ok, violation, partial or undecided. Partial means that no violation was found, but some reads could
+            not be checked. Undecided means that the search reached its limit of states.
         findings: the violations.
         steps: number of states that the search visited; 0 for the other checkers.
     """

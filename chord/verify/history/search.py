@@ -56,13 +56,14 @@ class SearchOutcome(NamedTuple):
 def search(operations: Sequence[Operation], steps_max: int = STEPS_MAX) -> SearchOutcome:
     """Search for an order of one key's operations that explains every answer.
 
-    After `steps_max` states the verdict is undecided.
+    A state of the search is a set of operations that are in order, and the value of the register. After `steps_max`
+    visited states the verdict is undecided.
     """
     return _Search(operations).run(steps_max)
 
 
 def that_matter(operations: Sequence[Operation]) -> list[Operation]:
-    """Return the operations that an order must contain, or may need to contain.
+    """Return those operations of one key that an explanation of all answers must contain, or may need to contain.
 
     Failed operations did not happen, and reads of unknown outcome say nothing. A write of unknown outcome need not have
     happened if no operation can have seen its value.
