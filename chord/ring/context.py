@@ -140,7 +140,7 @@ class NodeContext:
         self.on_news: list[Callable[[tuple[Point, ...]], None]] = []
 
     def settle_address(self, address: str) -> None:
-        """Use this advertised address from now on."""
+        """Use this address from now on: HOST:PORT under which other nodes reach this node."""
         self.address = self.peers.address = self.events.address = address
 
     def end(self) -> None:
@@ -156,7 +156,7 @@ class NodeContext:
         return bool(happened)
 
     def note_hops(self, route: Route, hops: int) -> None:
-        """Count the path length of a lookup or of a forwarded request."""
+        """Count the path length `hops` of a lookup or of a forwarded request on a route."""
         if route not in self.hops:
             self.hops[route] = Histogram(HOP_BOUNDS)
         self.hops[route].note(hops)
@@ -164,7 +164,7 @@ class NodeContext:
     def note_clock(self, address: str, now_ms: int) -> None:
         """Note the time on a neighbour's wall clock, and report a wrong clock.
 
-        The event `ClockSkewed` reports a clock that differs from this node's by more than `SKEW_REPORTED_MS`. It comes
+        The event `ClockSkewed` reports a clock that differs from this node's by more than `SKEW_REPORTED_MS`. It occurs
         once per neighbour, and again only after a reading within that limit.
 
         Args:
@@ -183,7 +183,7 @@ class NodeContext:
     def skew_ms(self) -> int:
         """The largest recent difference to a neighbour's wall clock, in ms, without sign.
 
-        A reading is recent for `SKEW_ROUNDS` stabilize rounds. Without a recent reading the value is 0.
+        A reading is recent for 20 stabilize rounds (`SKEW_ROUNDS`). Without a recent reading the value is 0.
         """
         since = trio.current_time() - SKEW_ROUNDS * self.timing.stabilize_s
         return max((abs(skew) for skew, received in self._skews.values() if received > since), default=0)
@@ -198,7 +198,7 @@ class NodeContext:
         return max(received, key=received.__getitem__, default=self.address)
 
     def is_serving(self) -> bool:
-        """Return whether this node has served a get or a put within `SERVING_S`.
+        """Return whether this node has served a get or a put within the last 0.25 seconds (`SERVING_S`).
 
         This method itself notes new requests. The time counts from the first call that notices a request.
         """
@@ -276,7 +276,7 @@ class NodeContext:
     def news(self, *vnodes: Point) -> None:
         """Note that something in the ring has changed, or was not confirmed.
 
-        The periods of all steps then fall back to their own lengths (`chord/node/periodic.py`).
+        Periods of the maintenance steps that have grown in a calm ring then fall back to their configured lengths.
 
         Args:
             vnodes: the vnodes of this node that must ask their neighbours soon.

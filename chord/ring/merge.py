@@ -20,7 +20,12 @@ from chord.wire.messages import Contact, FindNeighbours, FindNeighboursReply, Ge
 
 
 class RingMerge:
-    """Makes the self-lookups of one vnode."""
+    """Makes the self-lookups of one vnode, and heals the split or loopy ring that they reveal.
+
+    Args:
+        vnode: the vnode.
+        stabilizer: carries out the repairs.
+    """
 
     def __init__(self, vnode: Vnode, stabilizer: Stabilizer) -> None:
         self._vnode = vnode

@@ -48,7 +48,7 @@ class Giving(NamedTuple):
 
 
 class OwnerVerdict(NamedTuple):
-    """Whether a vnode answers for a point.
+    """The answer to the question whether a vnode answers for a point.
 
     Attributes:
         answer: "owned", "giving" (a Switch is under way, so the client retries), "moved" (this vnode gave it up
@@ -67,7 +67,7 @@ _OWNED = OwnerVerdict("owned")
 
 
 class Remembered(NamedTuple):
-    """The arc that a vnode held before a restart, or before it renounced the arc."""
+    """The arc that a vnode owned before a restart, or before it renounced the arc, with its marks."""
 
     start: Point | None = None  # the low end of the arc; None if there was no arc
     boundary: Contact | None = None  # the vnode that stood at `start`, if known
@@ -118,7 +118,7 @@ class Ownership:
         return None if self.start is None else Arc(self.start, self.me.id)
 
     def verdict(self, point: int) -> OwnerVerdict:
-        """Return whether this vnode answers for a point."""
+        """Return whether this vnode answers for a point, and otherwise which vnode does, if known."""
         if self.start is not None and point in Arc(self.start, self.me.id):
             if self.giving is not None and point in self.giving.arc:
                 return OwnerVerdict("giving", self.giving.to)
@@ -220,7 +220,7 @@ class Ownership:
         return tuple(t._replace(arc=Arc(arc.start, t.arc.end)) if arc.start in t.arc else t for t in found)
 
     def begin_switch(self, end: Point, to: Contact) -> Giving:
-        """Begin to hand the low end of the arc, (start, end], over to another vnode.
+        """Begin to hand the low end of the arc, from its start up to `end`, over to the vnode `to`.
 
         Until `finish_switch` or `reclaim`, the verdict on a point there is "giving".
         """
@@ -259,11 +259,15 @@ class Ownership:
 
         The gap lies between the predecessor and the arc. The caller has checked that the predecessor names this vnode
         as the head of its successor list. Each dead vnode owned the part of the gap that ends at its id, so that part
-        is marked with the dead vnode. `now` is the time since which these vnodes count as down.
+        is marked with the dead vnode.
+
+        Args:
+            predecessor: the vnode at which the arc begins afterwards.
+            dead: the dead owners. Those outside the gap are ignored.
+            now: the time since which they count as down, in seconds on the event loop's clock.
 
         Returns:
-            No events if this vnode has no arc, the predecessor stands in the arc or at its start, or a Switch is under
-                way.
+            No events if this vnode has no arc, the predecessor is in the arc or at its start, or a Switch is under way.
 
         Source: protocol of this project; compare Scatter (SOSP 2011), section 2, on the two-owner anomaly.
         """
@@ -285,11 +289,14 @@ class Ownership:
         return gained
 
     def learn_unreachable(self, unreachable: Iterable[tuple[Contact, float]]) -> None:
-        """Add marks for down vnodes that stood inside a marked part.
+        """Add marks for down vnodes with ids inside a marked part.
 
         A takeover marked only vnodes that this vnode knew, and its list of predecessors may have been too short. Each
-        down vnode comes with the time when it went down, and gets a mark from the start of the part to its id. The
-        older mark stays whole, because its owner may have taken that part over before it died.
+        such vnode gets a mark from the start of the part to its id. The older mark stays whole, because its owner may
+        have taken that part over before it died.
+
+        Args:
+            unreachable: down vnodes, each with the time when it went down, in seconds on the event loop's clock.
         """
         known = {mark.dead.id for mark in self.marks} | {self.me.id}
         for contact, since in unreachable:
@@ -308,7 +315,7 @@ class Ownership:
             predecessor: the member.
 
         Returns:
-            No events if this vnode has no arc, the member stands outside it, or a Switch is under way.
+            No events if this vnode has no arc, the member is outside it, or a Switch is under way.
         """
         if self.start is None or self.giving is not None or not between(self.start, predecessor.id, self.me.id):
             return []
@@ -342,7 +349,7 @@ class Ownership:
         """Record the vnodes before the arc, as the predecessor at its start names them.
 
         Arcs that moved to this predecessor are no longer remembered, because lookups find it through the pointers from
-        now on. If the predecessor stands elsewhere, nothing happens.
+        now on. If the predecessor is not at the start of the arc, nothing happens.
 
         The list of a newcomer, or of a vnode behind one, is short at first. So vnodes beyond its end stay for a while.
 
@@ -409,10 +416,10 @@ class Ownership:
             self.marks = tuple(t for t in self.marks if now - t.since < down_out_s)
 
     def mark(self, arc: Arc, others: Iterable[Contact], now: float) -> None:
-        """Mark an arc for each vnode that may hold the only copies of records there.
+        """Mark an arc for each of the vnodes `others`, which may hold the only copies of records there.
 
-        `now` is the time from which these vnodes count as down. This method does not check N: the caller must call it
-        only if N = 1.
+        `now` is the time from which they count as down, in seconds on the event loop's clock. This method does not
+        check N: the caller must call it only if N = 1.
         """
         marked = {(t.arc, t.dead.id) for t in self.marks}
         self.marks = (*self.marks, *(Mark(arc, c, now) for c in others if (arc, c.id) not in marked))
@@ -446,16 +453,16 @@ class Ownership:
         self.marks = tuple(t for t in self.marks if t != mark)
 
     def owner_left(self, vnodes: Container[Point]) -> None:
-        """Drop the marks of owners that left, or that an operator gave up."""
+        """Drop the marks of the owners with these ids, which left, or which an operator has forgotten."""
         if self.marks:
             self.marks = tuple(t for t in self.marks if t.dead.id not in vnodes)
 
     # -- views ----------------------------------------------------------------------------------
 
     def arcs(self) -> tuple[OwnedArc, ...]:
-        """Return this vnode's arc, then the marked, giving and moved arcs, for reports.
+        """Return this vnode's arc, then the marked, giving and moved arcs, for status reports.
 
-        If this vnode owns nothing, the result may still have moved arcs.
+        If this vnode owns no arc, the result may still have moved arcs.
         """
         if self.start is None:
             found: list[OwnedArc] = []
@@ -468,7 +475,7 @@ class Ownership:
         return tuple(found)
 
     def check(self) -> list[str]:
-        """Return the local invariants that do not hold, in words; normally none."""
+        """Return the local invariants that do not hold, in words; empty if all hold."""
         wrong: list[str] = []
         arc = self.arc
         if arc is None and (self.giving or self.marks):

@@ -107,11 +107,12 @@ class RingState:
         return [events.RingCreated(self.me.id)]
 
     def join(self, predecessor: Contact, its_successors: Iterable[Contact]) -> list[Event]:
-        """JOIN: take the predecessor's successor list, if this vnode fits before its head.
+        """Join a ring: take the predecessor's successor list, if this vnode belongs before its head.
 
         Returns:
-            No events if this vnode does not stand between the predecessor and the head. Then look up the predecessor
-            again.
+            No events if this vnode is not between the predecessor and the head. Then look up the predecessor again.
+
+        Source: Zave 2017 (TSE), section III, JOIN.
         """
         assert not self.is_member
         theirs = tuple(its_successors)
@@ -134,10 +135,12 @@ class RingState:
         return [events.RingResumed(self.me.id, predecessor, self.successor)]
 
     def adopt_list(self, head: Contact, its_successors: Iterable[Contact]) -> list[Event]:
-        """STAB_SUCC: copy the successor list of the head, which has just replied.
+        """Copy the successor list of the head, which has just replied, behind the head.
 
         Returns:
             No events if `head` is no longer the head, or the list stays the same.
+
+        Source: Zave 2017 (TSE), section III, STAB_SUCC.
         """
         if not self.is_member or self.successors[0].id != head.id:
             return []
@@ -150,9 +153,11 @@ class RingState:
         return [events.ListCopied(self.me.id, head)]
 
     def adopt_successor(self, new: Contact, its_successors: Iterable[Contact]) -> list[Event]:
-        """STAB_PRED and self-lookup: adopt a vnode between this one and its successor.
+        """Adopt a vnode between this one and its successor as the new head, with its successor list behind it.
 
-        The vnode was just queried. If it does not lie there, return no events.
+        The vnode was just queried. If it is not between the two, return no events.
+
+        Source: Zave 2017 (TSE), section III, STAB_PRED. Self-lookups use it, too.
         """
         if not self.is_member or not between(self.me.id, new.id, self.successor.id):
             return []
@@ -163,7 +168,7 @@ class RingState:
         return [events.SuccessorAdopted(self.me.id, new, None if old.id == self.me.id else old)]
 
     def forget_head(self, dead: Contact, *, has_left: bool = False) -> list[Event]:
-        """STAB_SUCC without a reply: drop the head of the successor list.
+        """Drop the head of the successor list, because it did not reply or has left.
 
         The list is shorter until the next copy. If no other vnode is left in it, and a head went down since the last
         copy, this vnode is isolated. If all heads left the ring, this vnode is alone.
@@ -171,6 +176,8 @@ class RingState:
         Args:
             dead: the head. If another vnode is the head by now, nothing happens.
             has_left: whether the head left the ring, so it will not be back.
+
+        Source: Zave 2017 (TSE), section III, STAB_SUCC without a reply.
         """
         if self.is_alone or not self.is_member or self.successors[0].id != dead.id:
             return []
@@ -182,7 +189,7 @@ class RingState:
     def inherit(self, leaver: Contact, its_successors: Iterable[Contact]) -> list[Event]:
         """Replace the successor list by that of its head, which leaves the ring.
 
-        So the leave costs no entry. A last STAB_SUCC and `forget_head` would give the same list, without its last
+        So the leave costs no entry. A last `adopt_list` and `forget_head` would give the same list, without its last
         entry. If the leaver is not the head, nothing happens.
         """
         if not self.is_member or self.is_alone or self.successors[0] != leaver:
@@ -195,9 +202,9 @@ class RingState:
         return [events.HeadForgotten(self.me.id, leaver), *self._isolated()]
 
     def learn_predecessor(self, new: Contact) -> list[Event]:
-        """RECTIFY, first branch: adopt a first or a closer predecessor.
+        """Adopt a vnode as the predecessor, if it is the first one or a closer one. Otherwise do nothing.
 
-        If `new` is neither, nothing happens.
+        Source: Zave 2017 (TSE), section III, RECTIFY, first branch.
         """
         old = self.predecessor
         if new.id == self.me.id or (old is not None and not between(old.id, new.id, self.me.id)):
@@ -205,10 +212,12 @@ class RingState:
         return self._set_predecessor(new)
 
     def replace_predecessor(self, new: Contact, dead: Contact) -> list[Event]:
-        """RECTIFY, second branch: replace a dead predecessor.
+        """Replace a dead predecessor by another vnode.
 
         The caller has just pinged the dead vnode. If another vnode is the predecessor by now, do as `learn_predecessor`
         does.
+
+        Source: Zave 2017 (TSE), section III, RECTIFY, second branch.
         """
         if self.predecessor is not None and self.predecessor.id == dead.id and new != dead:
             return self._set_predecessor(new)
@@ -233,9 +242,11 @@ class RingState:
         self.is_isolated = self.lost_touch = False
 
     def check(self) -> list[str]:
-        """Return the local invariants that do not hold.
+        """Return the names of the broken invariants of the successor list; empty if all hold.
 
-        They are NoDuplicates, OrderedSuccessorList and ListWraps: a list never wraps.
+        - "NoDuplicates": the list names a vnode twice.
+        - "OrderedSuccessorList": the clockwise distances from this vnode do not grow.
+        - "ListWraps": the list names this vnode itself besides others.
         """
         wrong: list[str] = []
         distances = [self.circle.distance(self.me.id, c.id) for c in self.successors]

@@ -65,7 +65,7 @@ class ReplicaSet(NamedTuple):
 
 
 class PreferenceList:
-    """What one vnode knows of down vnodes behind it, and of the arcs it is in sync in.
+    """The knowledge of one vnode about down vnodes behind it, and about the arcs in which it is in sync.
 
     A vnode is *in sync* in an arc if a node that knows all acknowledged writes confirmed that the vnode holds what a
     replica must.
@@ -103,7 +103,7 @@ class PreferenceList:
     # -- learning -------------------------------------------------------------------------------
 
     def became_unreachable(self, contact: Contact, now: float) -> None:
-        """Note that a vnode behind this one went down; it still counts as a replica.
+        """Note that a vnode behind this one went down at the time `now`. It still counts as a replica.
 
         A vnode that is noted already keeps its earlier address and time. A forgotten vnode is ignored.
         """
@@ -193,7 +193,7 @@ class PreferenceList:
         return tuple(found[places:])
 
     def gone(self, vnodes: Container[Point]) -> None:
-        """Drop down vnodes that have left the ring; they are no replicas any more."""
+        """Drop the down vnodes with these ids, which have left the ring: they are no replicas any more."""
         self._replace({point: down for point, down in self._unreachable.items() if point not in vnodes})
 
     def forget(
@@ -219,12 +219,15 @@ class PreferenceList:
             del self._forgotten[next(iter(self._forgotten))]
 
     def retires(self, address: str, now: float) -> None:
-        """Note that a node is about to leave: it still holds replicas, but is no member."""
+        """Note that the node at an address is about to leave: it still holds records, but is no member of replica sets.
+
+        `now` is the current time.
+        """
         self.stays(address)
         self._retiring = dict([*self._retiring.items(), (address, now)][-RETIRING_MAX:])
 
     def is_back(self, address: str) -> None:
-        """Note that a node is up: it counts neither as leaving nor as forgotten.
+        """Note that the node at an address is up: it counts neither as leaving nor as forgotten.
 
         Its vnodes still count as down until `adopt` gets them in the successor list.
         """
@@ -232,7 +235,7 @@ class PreferenceList:
         self._forgotten.pop(address, None)
 
     def stays(self, address: str) -> None:
-        """Note that a node no longer counts as leaving: it has left, or it stays."""
+        """Note that the node at an address no longer counts as leaving, because it has left or stays."""
         if address in self._retiring:
             self._retiring = {other: since for other, since in self._retiring.items() if other != address}
 
@@ -282,14 +285,14 @@ class PreferenceList:
         self._compared = {}
 
     def compares(self, address: str) -> None:
-        """Note that a node compares its records with this vnode's."""
+        """Note that the node at an address compares its records with this vnode's; see `was_compared`."""
         self._compared.pop(address, None)
         self._compared[address] = None
         while len(self._compared) > IN_SYNC_MAX:
             del self._compared[next(iter(self._compared))]
 
     def was_compared(self, address: str) -> bool:
-        """Return whether a node has compared with this vnode since the last `was_away`.
+        """Return whether a node has compared its records with this vnode's since the last `was_away`.
 
         Without a `was_away`, every comparison since the start counts. Only such a node may declare this vnode in sync.
         """

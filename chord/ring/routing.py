@@ -113,7 +113,7 @@ class Path:
         return "classic" if self.restarts else "fast" if self.route == "full" else self.route
 
     def restart(self) -> None:
-        """Begin a new attempt at the start; the costs of failed attempts still count."""
+        """Begin a new attempt at the start vnode. The hops and timeouts of failed attempts still count as costs."""
         self.restarts += 1
         self.forget_hops()
         self.candidates, self.predecessor, self.tried = (), self.start, {}
@@ -171,9 +171,9 @@ def _behind(hops: list[HopTrace], before: Contact | None) -> int:
 
 
 class Router:
-    """Routes the lookups of one node.
+    """Routes the lookups of one node: finds the predecessor of a key.
 
-    They start at any of its vnodes, or come from another node. The router also makes the lines of traces.
+    Lookups start at any of its vnodes, or come from another node. The router also makes the lines of traces.
     """
 
     def __init__(self, host: NodeContext) -> None:

@@ -29,6 +29,10 @@ They count from the last time that a predecessor named the vnode.
 class Takeover:
     """Keeps the arc of one vnode in line with its predecessor.
 
+    Args:
+        vnode: the vnode.
+        stabilizer: handles vnodes that turn out to be alive or down.
+
     Attributes:
         confirmed_at: when the predecessor at the start of the arc was last asked, and replied with this vnode as the
             head of its successor list. On Trio's clock; minus infinity before the first such reply.
@@ -45,11 +49,11 @@ class Takeover:
     async def refresh_predecessor(self) -> None:
         """Ask the predecessor for its pointers, copy its list, and adjust the arc.
 
-        - The predecessor stands at the start of this vnode's arc: nothing changes.
-        - The predecessor stands inside the arc and answers for its own arc: shrink.
-        - The predecessor stands before the arc, this vnode is the head of its successor list, and the vnodes between
-          are dead: take over.
-        - The predecessor owns nothing, so it is leaving: ask the vnode before it, which bounds the arc instead.
+        - The predecessor is at the start of this vnode's arc: the arc stays.
+        - The predecessor is inside the arc and answers for its own arc: the arc shrinks.
+        - The predecessor is before the arc, this vnode is the head of its successor list, and the vnodes between are
+          dead: this vnode takes their arcs over.
+        - The predecessor owns no arc, so it is leaving: ask the vnode before it, which bounds the arc instead.
         """
         ring, own = self._ring, self._vnode.ownership
         predecessor = ring.predecessor

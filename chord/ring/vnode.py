@@ -130,7 +130,7 @@ class Vnode:
 
     @handles(FindNext)
     def on_find_next(self, request: FindNext) -> FindNextReply:
-        """Return one lookup step: the key's successor, or closer vnodes before the key.
+        """Return one step of a lookup: the key's successor, or closer vnodes before the key.
 
         The reply is final if the key's successor is this vnode's successor, or, on the fast route, any entry of the
         successor list. Otherwise the reply holds the closest known vnodes before the key, with alternatives for dead
@@ -167,8 +167,9 @@ class Vnode:
         """Confirm that this vnode answers for a key, and return the key's replica set.
 
         Raises:
-            Busy: see `require_owner`. Or N > 1, and this vnode is not a member yet.
-            NotOwner, OwnerDown: see `require_owner`.
+            Busy: the key's arc has no owner at the moment, or N > 1, and this vnode is not a member yet. Retry.
+            NotOwner: another vnode answers for the key; `peer`, if set, is closer to the owner.
+            OwnerDown: the owner paused and keeps the only copy.
         """
         self._require_view()
         self.require_owner(request.key)
@@ -263,7 +264,7 @@ class Vnode:
         return (*replicas.everyone, *(place for place in more if place.contact.address not in known))
 
     def note_neighbours(self) -> None:
-        """Note for `may_hold` which vnodes behind this one are new, and which are down."""
+        """Note which vnodes behind this one are new, and which are down. `may_hold` uses that."""
         now, timing = self.host.peers.now(), self.host.timing
         margin_s = timing.rounds_s(NEWCOMER_ROUNDS)
         marks, down_out_s = self.ownership.marks, timing.down_out_s
@@ -281,9 +282,9 @@ class Vnode:
         return is_member and not (is_searching or own.marks or waits.unreachable() or waits.retiring)
 
     def outlook(self) -> tuple[object, object]:
-        """Return what the predecessor, and what the successor, learns from the pointers of this vnode.
+        """Return the parts of this vnode's pointers that its predecessor, and its successor, learn from it.
 
-        The two are only compared with earlier ones.
+        The caller compares each of the two with its earlier value, to see whether the neighbour has news to learn.
         """
         ring, own = self.ring, self.ownership
         marked = tuple(mark.dead.id for mark in own.marks)
@@ -403,8 +404,9 @@ class Vnode:
         The key is in this vnode's own arc or in that of a down owner.
 
         Raises:
-            Busy: see `require_owner`. Or N > 1, and this vnode is not a member yet.
-            NotOwner, OwnerDown: see `require_owner`.
+            Busy: the key's arc has no owner at the moment, or N > 1, and this vnode is not a member yet. Retry.
+            NotOwner: another vnode coordinates the key; `peer`, if set, is closer to the owner.
+            OwnerDown: the owner paused and keeps the only copy.
         """
         if not self.ring.is_member:
             self._require_view()
