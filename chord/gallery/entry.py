@@ -40,7 +40,7 @@ class Cost(msgspec.Struct, frozen=True):
 
     Attributes:
         text: the number as the notes state it, such as "2n − 2".
-        per: one what the number is for: the name of a `Did`, such as "enter", or "run".
+        per: the number is for one of these: the name of a `Did`, such as "enter", or "run" for the whole run.
         formula: returns the number for n processes.
         is_exact: the number is exact; otherwise it is the largest possible.
         kinds: count only messages of these kinds; (): all kinds.
@@ -82,7 +82,7 @@ class Breaks(msgspec.Struct, frozen=True):
 
 
 class Altered(msgspec.Struct, frozen=True):
-    """A variant of an algorithm with a bug, or in the form that the text prints.
+    """A variant of an algorithm with a bug, or in the form that the exam notes print.
 
     Attributes:
         make: returns its processes, for their names.
@@ -122,7 +122,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         channels: the order of messages that the algorithm needs: "any" (none) or "fifo".
         tolerates: the faults, besides `channels`, under which laws and goal hold. A crash counts without restart.
         needs: for each other fault, how a search breaks the algorithm.
-        cost: the numbers of messages that the text states.
+        cost: the numbers of messages that the exam notes state.
         bugs: variants with a bug, by name.
         printed: variants that do literally what a wrong text says, by name.
         refuted: laws that look plausible, and that a search at the smallest size breaks.

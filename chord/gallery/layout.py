@@ -18,7 +18,7 @@ class DiagramRow(NamedTuple):
     Attributes:
         number: the number of its first event in the recording.
         lane: the lane of its process: an index, from 0.
-        what: the kind of step, such as "receive" or "crash"; see `RunEvent`.
+        what: the kind of step, such as "receive" or "crash".
         text: its label: the message, the ask or the timer.
         peer: the lane of the sender of the message; None: the step has no message.
         notes: each event that a process noted by `Did` in this step, in words, and the messages that it overtook.

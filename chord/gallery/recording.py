@@ -27,7 +27,7 @@ class RunEvent(msgspec.Struct, rename={"with_": "with"}, omit_defaults=True):
         n: its number, from 0.
         at: the virtual time in seconds; in a search, the number of the step.
         process: the process at which it happened.
-        what: its kind.
+        what: its kind, such as "send" or "receive". "did": the process noted that it did something (a `Did`).
         with_: the other process of a message; the name of an ask, of a timer, or of a `Did`.
         of: the number of the event that sent the message; None: this event receives, loses or doubles no message.
         message: the message, or the value of a `Did`; None: neither.
@@ -84,8 +84,8 @@ class Recording:
         Args:
             at: the virtual time, or the number of the step.
             process: the process at which it happens.
-            what: its kind.
-            with_: see `RunEvent`.
+            what: its kind, such as "send", "receive" or "did".
+            with_: the other process of a message; the name of an ask, of a timer, or of a `Did`.
             message: the message, or the value of a `Did`.
             mark: for an event with a message from `with_`, the mark of the event that sent it.
         """

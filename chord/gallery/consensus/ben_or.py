@@ -24,7 +24,10 @@ class Vote(ProcessMessage, frozen=True):
 
 
 class BenOr(Process):
-    """A process that votes in two phases per round. In each it waits for N − f votes, with f = ⌊(N − 1)/2⌋."""
+    """A process that votes in two phases per round. In each it waits for N − f votes.
+
+    N is the number of processes. At most f of them may crash, with f = ⌊(N − 1)/2⌋.
+    """
 
     half: ClassVar[int] = 1  # by how much twice the votes exceed all votes, at least, to ratify
     more: ClassVar[int] = 1  # by how much the ratifications exceed f, at least, to decide

@@ -84,7 +84,7 @@ Choose: TypeAlias = Callable[[Sequence[Name], int], list[Name]]
 
 
 def first(names: Sequence[Name], place: int) -> list[Name]:
-    """Return the same quorum for every process: only the first process."""
+    """Return the same quorum for every process: only the first process. `place` is ignored."""
     return [names[0]]
 
 
@@ -94,7 +94,7 @@ def majority(names: Sequence[Name], place: int) -> list[Name]:
 
 
 def weighted(names: Sequence[Name], place: int) -> list[Name]:
-    """Return a quorum with more than half of all weights. The first process weighs 2, each other one 1."""
+    """Return a quorum of the process at index `place`, of more than half the weights: 2 for the first, 1 for others."""
     rest = [name for name in names[1:] if name != names[place]]
     return [names[0], *([names[place]] if place else []), *rest][: (len(names) + 1) // 2]
 
