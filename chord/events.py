@@ -263,7 +263,7 @@ class LookupDone(Event, frozen=True):
 class PeerChanged(Event, frozen=True):
     """This node's failure detector changed its verdict on a peer.
 
-    `state` is the new verdict, and `reason` says in words why it changed.
+    `state` is the new verdict: alive, suspect, dead, left or paused. `reason` says in words why it changed.
     """
 
     address: str
@@ -311,7 +311,7 @@ class ConnectionRefused(Event, frozen=True):
 
 
 class NodeStateChanged(Event, frozen=True):
-    """The node moved to another state; `address` is its own address."""
+    """The node moved to another state, such as "joining" or "ready"; `address` is its own address."""
 
     state: NodeState
     address: str
@@ -321,7 +321,7 @@ class HealthChanged(Event, frozen=True):
     """A part of the node, the subject, failed or recovered.
 
     `why` says what fails; it is empty after a recovery. While it is not empty, the node does not serve all requests;
-    see `chord.ring.health`.
+    see `chord.ring.health.Health`.
     """
 
     subject: str

@@ -124,7 +124,7 @@ def units(hashes: Hashes) -> NDArray[np.float64]:
 def scale_one(number: int, count: int) -> int:
     """Return the number, from 0, of the part that a hash falls into, of `count` parts.
 
-    The parts divide the range of hashes equally. Only the first 32 bits of the hash count.
+    The parts divide the range of hashes equally. Only the upper 32 bits of the hash count.
     """
     return ((number >> 32) * count) >> 32
 
@@ -132,7 +132,7 @@ def scale_one(number: int, count: int) -> int:
 def scale(hashes: Hashes, count: int) -> Hashes:
     """Return for each hash the number, from 0, of its part, of `count` equal parts.
 
-    Only the first 32 bits of the hash count.
+    Only the upper 32 bits of the hash count.
 
     Args:
         hashes: of any shape.

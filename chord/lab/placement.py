@@ -77,7 +77,7 @@ def in_chunks(place: Callable[[P, Hashes], Numbers]) -> Callable[[P, Hashes], Nu
 
 
 class Common(TypedDict, total=False):
-    """The optional arguments that all schemes accept; see `Placement`."""
+    """The optional arguments that all schemes accept: the weights of the nodes, and the hash function."""
 
     weights: Mapping[str, float] | None
     hasher: Hasher

@@ -43,7 +43,7 @@ class BirthdaySetting(NamedTuple):
 
     @property
     def bound(self) -> float:
-        """The expected number of pairs of draws that are the same point."""
+        """The expected number of pairs of draws that are the same point: an upper bound of the probability of one."""
         return self.drawn * (self.drawn - 1) / 2 / self.points
 
     def __str__(self) -> str:

@@ -103,7 +103,7 @@ def by_chance(rows: int) -> float:
 def table(cells: list[compare.ComparisonCell]) -> Table:
     """Return a table of the measured figures of the schemes beside Golubtsov's published ones.
 
-    The caller passes only cells with a setting that repeats a row of the article; see `is_as_there`.
+    The caller passes only cells with a setting that repeats a row of the article, by `is_as_there`.
     """
     columns = (
         Column("scheme"), Column("kept", ".2%"), Column("published", ".2%"), Column("differs by", "+.2%"),

@@ -221,7 +221,7 @@ class Experiment(Generic[S, C]):
         Args:
             scale: the extent of the measurements.
             seed: the source of all random choices.
-            progress: called as the run goes on; see `Progress`.
+            progress: called with the label of the present cell, the number of measured cells, and that of all cells.
             executor: makes the measurements; None: this process does. Measurements of time always run in this process.
         """
         settings = self.plan(scale, seed)

@@ -83,7 +83,7 @@ def run_all(
         seed: the source of all random choices; the same seed gives the same measurements.
         out_dir: directory of the files; created if necessary.
         executor: makes the measurements; None: this process makes them, one after the other.
-        progress: called as the run goes on; see `Progress`.
+        progress: called with the label of the present cell, the number of measured cells, and that of all cells.
     """
     plans = [(experiment, experiment.plan(scale, seed)) for experiment in experiments]
     jobs = [(experiment, setting) for experiment, settings in plans for setting in settings]

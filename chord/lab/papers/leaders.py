@@ -313,7 +313,7 @@ class LagOutcome:
 
     @property
     def due(self) -> float:
-        """The number of old reads that the law predicts; see `KeyReads.due`."""
+        """The number of old reads that the law predicts: the sum of reads · λL / (1 + λL) over followers and keys."""
         return sum(group.due for group in self.groups)
 
     @property

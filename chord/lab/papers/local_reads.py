@@ -63,7 +63,7 @@ class LocalCell:
 
     Attributes:
         reads: the number of answered reads, by way of reading and seconds since the write's acknowledgement.
-        old: how many of them returned only values older than that write; same keys.
+        old: how many of them returned only values older than that write, by the same keys as `reads`.
         is_local: by the way of reading, how many answers came from the copy of the node that the client asked.
         took_ms: by the way of reading, the mean time of a read in ms.
         errors: the number of reads without an answer.
