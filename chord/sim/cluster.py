@@ -131,8 +131,7 @@ class Cluster(TestRing):
     async def place(self, n: int, *, ids: Sequence[int] | None = None) -> list[Node]:
         """Start n nodes, each already in its place in an Ideal ring.
 
-        An assertion fails if the cluster has nodes. The call returns when all nodes are ready; see
-        `chord.sim.prebuilt`.
+        An assertion fails if the cluster has nodes. The call returns when all nodes are ready.
 
         Args:
             n: number of nodes.

@@ -18,9 +18,9 @@ class Image:
 
     Attributes:
         bytes: approximate size on disk.
-        key_epoch: the last key epoch that the store gave out, 0 before the first; see `Storage.next_key_epoch`.
+        key_epoch: the last key epoch that the store gave out; 0 before the first.
         rows: the stored rows by point and key, in this order.
-        notes: by name, the small values that the store keeps beside its records (see `Storage.note`).
+        notes: by name, the small values that the store keeps beside its records, such as its reap logs.
         is_damaged: whether the opening finds the header damaged.
     """
 
@@ -78,7 +78,7 @@ class ImageChange:
 
     Attributes:
         rows: by point and key, the new row; None: remove the row.
-        notes: by name, the new content of a note (see `Storage.note`); None: remove the note.
+        notes: by name, the new content of a note, a small value beside the records; None: remove the note.
         key_epoch: the key epoch after the transaction, even if it is the same as before.
     """
 

@@ -386,7 +386,7 @@ class KeyModel:
     def every(self) -> list[Op]:
         """Return every operation sent, even if refused, or replaced before its answer.
 
-        Of the operations that no longer matter, the model remembers only the latest (`DOTS_MAX`).
+        Of the operations that no longer matter, the model remembers only the latest 256 (`DOTS_MAX`).
         """
         return list({**dict.fromkeys(self._by_id.values()), **dict.fromkeys(self.ops)})
 
@@ -530,7 +530,7 @@ class KeyModel:
 
         Only an `op` of kind "put" is judged, because such a put first reads a quorum. There it finds each write that a
         write quorum of the replica set had before the put began. The put may miss a write if all nodes that had it are
-        gone. The model does not know that; see `LossAccounting.in_reach`.
+        gone. The model does not know that, but `LossAccounting.in_reach` does.
 
         Args:
             op: the acknowledged put.

@@ -167,7 +167,7 @@ class LossAccounting:
         """Record that a store took a record, and complain if the record cannot be right.
 
         Errors are a dot of two operations, a version that no store minted, and values in quarantine although no reap
-        log was trimmed. For `is_own` see `KeyModel.saw`.
+        log was trimmed. `is_own` says whether this store has just minted the newest version.
         """
         model = self._models.get(record.key)
         if model is None:
@@ -191,7 +191,7 @@ class LossAccounting:
         lost.
 
         No copy need remain if the record holds only tombstones and values that may have expired, and does not have the
-        operation in quarantine. The same holds for a later copy of such an operation, if the copy is dead (`_is_dead`).
+        operation in quarantine. The same holds for a later copy of such an operation if a reap log names it as dead.
         """
         model = self._models.get(record.key)
         if model is None:

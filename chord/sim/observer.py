@@ -196,10 +196,7 @@ class Watch:
         self.start_over()
 
     def calm_down(self) -> None:
-        """Record that no node joins or leaves any more: the rank error may only shrink.
-
-        See `chord.verify.invariants.rank_error`.
-        """
+        """Record that no node joins or leaves any more: from now on a growing rank error is a violation."""
         assert self._ring is not None
         self._rank_error = invariants.rank_error(self._ring.snapshot())
 

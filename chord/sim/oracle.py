@@ -369,8 +369,8 @@ class Oracle:
         """Judge "not found": an error if a value that was required before is still there.
 
         Dead, stopped or unreachable nodes are no excuse. A node that may lack the records of others must answer with an
-        error instead of "not found". A long partition excuses it (`_is_beyond`). With N = 1, several rings that answer
-        for the key excuse it, and so does a lost copy.
+        error instead of "not found". A partition longer than `down_out_s` excuses it. With N = 1, several rings that
+        answer for the key excuse it, and so does a lost copy.
         """
         now = trio.current_time()
         required = [op for op in before.required if self._is_there(model, op, now)]

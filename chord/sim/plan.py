@@ -136,17 +136,19 @@ class Plan(msgspec.Struct, frozen=True):
         pause_s: mean seconds between two events of a *mixed* run.
         clients: number of clients.
         client_pause_s: mean seconds of each client between two operations.
-        down_out_s, anti_entropy_s: see `chord.config.Timing`; short, so that a run sees the end of them.
+        down_out_s: seconds for which a down node keeps its place; short, so that a run sees the end of it.
+        anti_entropy_s: the period in seconds at which an owner compares its arc with each replica; short, too.
         membership, steps, writes: the safety phase ends once all three are reached: this many membership changes,
-            protocol steps and acknowledged writes. With another theme than *mixed*, `EPISODES` episodes replace the
-            first two.
+            protocol steps and acknowledged writes. With another theme than *mixed*, four episodes replace the first
+            two.
         until_s: end the safety phase after this many virtual seconds instead; None: do not.
         reads: fraction of operations on existing keys that are reads, 0.0 to 1.0.
         shared: fraction of operations on keys that all clients write at the same time, 0.0 to 1.0.
         habits: names out of `chord.sim.habits.HABITS`: batches, large values, times to live, scans.
         theme: main kind of trouble, a name out of `THEMES`.
         vnodes: number of vnodes of each node.
-        grace_s: see `chord.config.Timing`; None: `GRACE_S` with the fault *forget*, otherwise the default of `Timing`.
+        grace_s: seconds until tombstones and expired values are reaped. None: 8 with the fault *forget*, otherwise a
+            day.
         reap_log: number of entries that the reap log of a slice keeps; None: the default, more than a run makes.
         backups: whether further clients work and make consistent backups, which are checked. No seed draws it.
     """
@@ -280,10 +282,9 @@ def draw(
 ) -> Plan:
     """Return the plan of a seed, with the caller's wishes in place of drawn values.
 
-    Each argument after `seed` is a wish: the field of `Plan` with the same name has this value. None keeps the drawn
-    value, for `reads` the default, and for `until_s` no time limit. A run with named faults is *mixed*, unless `theme`
-    names another theme. With `backups`, messages are whole, and no disk is lost or damaged: the check of a backup knows
-    no other reason for a missing write.
+    Each argument after `seed` is the wish for the field of `Plan` with its name. None keeps the drawn value; for
+    `reads` it is the default, and for `until_s` no time limit. A run with named faults is *mixed*, unless `theme` says
+    otherwise. With `backups`, messages are whole. No disk is lost or damaged then, as that would fail the check.
 
     Raises:
         ConfigError: unknown fault or theme, too few successors for the replicas, or too few nodes for the successors.

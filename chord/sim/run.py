@@ -91,7 +91,7 @@ class RunReport(msgspec.Struct):
         virtual_s: duration of the run in virtual seconds.
         deliveries: number of messages that arrived.
         digest: a digest of every event and delivery; equal for equal seeds.
-        theme: the main kind of trouble in the run; see `Plan.theme`.
+        theme: the main kind of trouble in the run, such as "mixed" or "disks".
     """
 
     seed: int

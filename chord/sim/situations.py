@@ -55,16 +55,16 @@ OF_THEME: dict[str, tuple[str, ...]] = {
 
 
 def demanded() -> tuple[str, ...]:
-    """Return the names of the situations that a large swarm must meet, as names of counts with `SITUATION`."""
+    """Return the names of the situations that a large swarm must meet, each with the prefix "situation "."""
     named = [*IN_ANY_THEME, *(f"theme {theme}" for theme in THEMES)]
     named += [name for names in OF_THEME.values() for name in names]
     return tuple(SITUATION + name for name in named)
 
 
 def absences(lasted_s: Iterable[float], plan: Plan, how: str) -> Counter[str]:
-    """Return how many absences belong to each situation.
+    """Return how many absences belong to each situation, such as "absence longer than grace".
 
-    The names are without `SITUATION`.
+    The names are without the prefix "situation ".
 
     Args:
         lasted_s: the duration of each absence, in seconds.
@@ -85,7 +85,7 @@ def absences(lasted_s: Iterable[float], plan: Plan, how: str) -> Counter[str]:
 def of_run(plan: Plan, reported: Counter[str], requests: Counter[str]) -> Counter[str]:
     """Return how often each situation of plan, clients and requests occurred in a run.
 
-    The names are without `SITUATION`.
+    The names are without the prefix "situation ".
 
     Args:
         plan: the plan of the run.

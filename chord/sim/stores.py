@@ -103,7 +103,7 @@ class SimulatedFile:
         """Yield the rows behind a place, up to and including a point, in order.
 
         Args:
-            columns: the SQL text of the columns: `WHOLE_ROW`, or `HEAD_OF_ROW` for the first three.
+            columns: the SQL text of the columns: `WHOLE_ROW`, or `HEAD_OF_ROW` for point, key and digest only.
             start: the place before the first row.
             last: the point of the last rows.
 
@@ -153,7 +153,7 @@ class SimulatedFile:
 
         Args:
             rows: the rows by place.
-            notes: the notes by name (see `Storage.note`).
+            notes: the notes by name: small values that the store keeps beside its records.
             key_epoch: the new key epoch; a smaller one than the present is ignored.
 
         Raises:
@@ -235,7 +235,7 @@ class SimulatedStorage(SqliteStorage):
         circle: of the ring; records of another circle are refused.
         disk: the disk; the store keeps the records on it.
         incarnation: of the store, if it is new.
-        staged_bytes_max: see `chord.config.Limits`.
+        staged_bytes_max: limit of the bytes of changes that wait for the disk.
         on_put, on_drop: callbacks as for `WatchedStorage`. Both are called when a change is visible, even if it is not
             durable.
     """

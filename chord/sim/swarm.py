@@ -161,7 +161,11 @@ class SwarmOutcome(msgspec.Struct):
         return len(self.reports) + len(self.broken)
 
     def zeros(self, names: Iterable[str] = NEVER_ZERO) -> list[str]:
-        """Return the names of zero counts, out of `names`, and the kinds of writes that are rarer than `SHARES_MIN`."""
+        """Return the names of zero counts, out of `names`, and the kinds of writes that are too rare.
+
+        `SHARES_MIN` has the least share of each kind. The result is for people: a kind comes with its share, as in
+        "delete (9.1%)".
+        """
         rare = [f"{name} ({share:.1%})" for name, share in self.shares().items() if share < SHARES_MIN[name]]
         return [name for name in names if not self.counts[name]] + rare
 
@@ -175,7 +179,7 @@ class SwarmOutcome(msgspec.Struct):
 
     @property
     def long_absences(self) -> float:
-        """Share of the passed runs that have an absence longer than every period."""
+        """Share of the passed runs in which a node was absent for longer than every period of the ring."""
         return self.counts[SITUATION + LONG] / len(self.reports) if self.reports else 0.0
 
     def add(self, plan: Plan, result: RunReport | Broken) -> None:
@@ -277,7 +281,8 @@ def run_many(
         on_result: callback for every finished seed, in the order in which they finish.
         jobs: largest number of processes; default: one per core. With 1, or with a single plan, the seeds run in this
             process.
-        on_progress: see `Run`; only for seeds that run in this process.
+        on_progress: callback, called now and then with the number of acknowledged writes and of membership changes.
+            Only for seeds that run in this process.
 
     Returns:
         The results: sorted by seed if several processes ran them, otherwise in the order of `plans`.
