@@ -164,8 +164,8 @@ class NodeContext:
     def note_clock(self, address: str, now_ms: int) -> None:
         """Note the time on a neighbour's wall clock, and report a wrong clock.
 
-        The event `ClockSkewed` reports a clock that differs from this node's by more than `SKEW_REPORTED_MS`. It occurs
-        once per neighbour, and again only after a reading within that limit.
+        The event `ClockSkewed` reports a clock that differs from this node's by more than five seconds. It occurs once
+        per neighbour, and again only after a reading within that limit.
 
         Args:
             address: the neighbour.
@@ -220,7 +220,7 @@ class NodeContext:
 
         The pause is four times the measured lag of the event loop; an idle loop gets none. While this node serves
         clients, the pause is at least three times as long as the work since `since`. On a machine that several nodes
-        share, background work for one node slows all of them. No pause exceeds `LAG_WAIT_MAX_S`.
+        share, background work for one node slows all of them. No pause exceeds 0.25 seconds (`LAG_WAIT_MAX_S`).
 
         Args:
             since: when the page began, on Trio's clock.

@@ -142,9 +142,9 @@ class Lookups:
             expect: the type of the reply.
             key: a point of the circle.
             start: the vnode that performs the first step.
-            mode: see `find`.
-            route: see `find`.
-            is_remembered: see `find`.
+            mode: iterative (this node asks each hop), recursive (each hop asks the next) or successor (O(N)).
+            route: classic, fast or full, as in `find`. Fast and full try the owner cache and the membership list.
+            is_remembered: whether a fast or full lookup may use the owner cache and the membership list.
 
         Returns:
             The reply, the path, how the owner was reached, and the round-trip time in ms.

@@ -170,8 +170,8 @@ class RingMerge:
             joins: addresses of nodes that the self-lookup may go to, besides known vnodes.
 
         Raises:
-            ChordError: see `ask`.
-            trio.TooSlowError: see `ask`.
+            ChordError: the contact refused or did not reply.
+            trio.TooSlowError: the contact did not reply within twice `timeout_cap_s`.
         """
         await self._ask_whether_back()
         vnode, now = self._vnode, trio.current_time()

@@ -358,7 +358,7 @@ class Ownership:
             further: the predecessor's own predecessor list, nearest first. With the predecessor it spans up to N + 2
                 nodes. That bound keeps two successive takeovers from both claiming a place in one preference list of at
                 most N + 3 nodes.
-            now: the current time, in seconds.
+            now: the current time, in seconds on the event loop's clock.
             keep_s: how long an unlisted vnode stays after a list last named it, in seconds.
             keeps_all: also keep vnodes that the list skips. Such a vnode may be on its way back to an arc that the
                 predecessor took over, and hold the only copies there.
@@ -441,7 +441,8 @@ class Ownership:
         learns the down vnodes from its successor, which had marks for them.
 
         Args:
-            unreachable: down vnodes, each with the time when it went down. Vnodes outside the arc are ignored.
+            unreachable: down vnodes, each with the time when it went down, in seconds on the event loop's clock. Vnodes
+                outside the arc are ignored.
         """
         known = {mark.dead.id for mark in self.marks}
         for contact, since in unreachable:

@@ -105,7 +105,8 @@ class PreferenceList:
     def became_unreachable(self, contact: Contact, now: float) -> None:
         """Note that a vnode behind this one went down at the time `now`. It still counts as a replica.
 
-        A vnode that is noted already keeps its earlier address and time. A forgotten vnode is ignored.
+        A vnode that is noted already keeps its earlier address and time. A forgotten vnode is ignored. `now` is
+        in seconds on the event loop's clock.
         """
         if not self.is_forgotten(contact) and contact.id != self._me.id:
             self._unreachable = {contact.id: (contact, now), **self._unreachable}
@@ -120,7 +121,8 @@ class PreferenceList:
 
         Args:
             successors: this vnode's successor list; its first entry is the head. Listed vnodes do not count as down.
-            unreachable: the down vnodes that the head knows, each with the time when it went down.
+            unreachable: the down vnodes that the head knows, each with the time when it went down, in seconds on the
+                event loop's clock.
             is_full: whether the list spans r other nodes. If so, down vnodes beyond its end are ignored. Otherwise they
                 count, also if the list is cut: without them, the ring would have fewer nodes, and a write a smaller W.
         """
@@ -148,8 +150,8 @@ class PreferenceList:
         Args:
             successors: this vnode's successor list.
             marks: the parts of the arc that down owners had.
-            now: the current time.
-            down_out_s: see `Timing`.
+            now: the current time, in seconds on the event loop's clock.
+            down_out_s: how long a down node keeps its place as a replica, in seconds.
             margin_s: how long a node can be down before others notice, in seconds.
         """
         points = [contact.id for contact in successors] + list(self._unreachable)
@@ -177,7 +179,8 @@ class PreferenceList:
             own: this vnode's arc.
             unreachable: down nodes that may stand beyond the end of the successor list.
             places: the number of nodes that may hold a key, stand-ins included.
-            since: a vnode that became known after this time, or after an outage began, is a newcomer.
+            since: a vnode that became known after this time, or after an outage began, is a newcomer. In seconds on the
+                event loop's clock.
         """
         limit = since if self._outage is None else min(since, self._outage[0])
         found, older = list[Place](), 0
@@ -205,7 +208,7 @@ class PreferenceList:
 
         Args:
             address: the address of the node.
-            now: the current time.
+            now: the current time, in seconds on the event loop's clock.
             living: the vnodes of another node that lives at the address now. They are not dropped.
             forgotten_max: how many addresses to remember. Beyond it the earliest is dropped.
         """
@@ -221,7 +224,7 @@ class PreferenceList:
     def retires(self, address: str, now: float) -> None:
         """Note that the node at an address is about to leave: it still holds records, but is no member of replica sets.
 
-        `now` is the current time.
+        `now` is the current time, in seconds on the event loop's clock.
         """
         self.stays(address)
         self._retiring = dict([*self._retiring.items(), (address, now)][-RETIRING_MAX:])
@@ -247,8 +250,9 @@ class PreferenceList:
         notice of that may get lost.
 
         Args:
-            now: the current time.
-            down_out_s, leave_s: see `Timing`.
+            now: the current time, in seconds on the event loop's clock.
+            down_out_s: how long a down vnode counts as a replica, in seconds.
+            leave_s: how long a node counts as leaving, in seconds.
             is_waiting: whether this node waits for nodes that are down. If so, forgotten nodes stay remembered.
         """
         self._replace({point: down for point, down in self._unreachable.items() if now - down[1] < down_out_s})
@@ -349,7 +353,10 @@ class PreferenceList:
     # -- questions ------------------------------------------------------------------------------
 
     def unreachable(self) -> tuple[tuple[Contact, float], ...]:
-        """Return the down vnodes behind this one and when each went down, nearest first."""
+        """Return the down vnodes behind this one, nearest first, each with the time when it went down.
+
+        Times are in seconds on the event loop's clock.
+        """
         return tuple(self._unreachable.values())
 
     def ever_in_sync(self) -> tuple[tuple[Point, Arc], ...]:

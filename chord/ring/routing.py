@@ -44,8 +44,8 @@ class Path:
     Attributes:
         key: the point looked up.
         start: the vnode where the lookup begins.
-        mode: how hops are asked; see `Lookups.find`.
-        route: when the lookup stops; see `Lookups.find`.
+        mode: iterative (this node asks each hop), recursive (each hop asks the next) or successor (O(N)).
+        route: classic, fast or full: which nodes are tried first, and when the lookup stops (`Lookups.find`).
         began: when the lookup began, in seconds on the event loop's clock.
         hops: the start, then every vnode asked in this attempt; dead ends included.
         earlier: the hops of attempts before this one.

@@ -53,13 +53,13 @@ class Vnode:
         fingers: the finger table.
         ownership: the arc that this vnode answers for.
         preference_list: down vnodes behind this one, and the arcs in which this vnode is in sync.
-        state: the stage of its membership, as `Ping` reports it; "left" after its own goodbye.
+        state: the stage of its membership: "joining", "resuming", "member" or "leaving"; "left" after its own goodbye.
         rounds: completed stabilize rounds.
         isolated_since: when a round first found every neighbour unreachable, on Trio's clock; None while there are
             neighbours.
         eager_looks: how many self-lookups must still change nothing before they become rare. Until then every round
             makes one.
-        has_met_quorum: whether the ring may have acknowledged writes since its node started; see `PingReply`. It is
+        has_met_quorum: whether the ring may have acknowledged writes since the node of this vnode started. It is
             false only after a restart that found no member, or only members that were away, too. `note_quorum` sets it
             again.
         answered: addresses that replied after a restart of this vnode, when none of them was a member yet.

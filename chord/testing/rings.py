@@ -306,7 +306,13 @@ async def open_ring(
         n: number of nodes. The first founds the ring; all others join by it.
         seed: seed of all random choices: delays, jitter, session ids. The nodes' addresses, and so their ids, do not
             depend on it.
-        successors, bits, vnodes, replicas, members, timing, limits: see `chord.config`.
+        successors: r, the number of other nodes that a successor list names.
+        bits: m; the circle has 2^m points.
+        vnodes: number of vnodes per node.
+        replicas: N, the number of nodes that keep a record.
+        members: whether the nodes keep membership lists.
+        timing: the periods and timeouts of every node.
+        limits: the limits of every node, such as the sizes of its buffers; default: those of a real node.
         ids: n points, one for each node; for toy rings. Default: hashes of the addresses.
         network: the network of the nodes; default: a new one.
         observe: callback that gets every event of every node.
