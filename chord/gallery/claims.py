@@ -97,7 +97,7 @@ def sizes_counted(entry: Entry) -> range:
 def miscounted(entry: Entry, nodes: int) -> list[tuple[Cost, int]]:
     """Return the stated costs that a run on virtual time contradicts, each with the messages or moves it counted.
 
-    A run that does not reach the goal confirms no cost, so all costs are returned.
+    A run that does not reach the goal confirms no cost, so all costs are returned. `nodes` is the number of processes.
     """
     run = run_timed(entry, nodes, Conditions())
     shown = [cost for cost in entry.cost if run.is_goal and cost.holds(run.recording)]

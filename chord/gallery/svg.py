@@ -18,7 +18,7 @@ _STYLE = """
 
 
 def draw_svg(diagram: Diagram, title: str) -> str:
-    """Return a diagram as an SVG document. Time runs downwards."""
+    """Return a diagram as an SVG document, with the text `title` above it. Time runs downwards."""
     last = len(diagram.rows) - 1
     bottom = diagram.y_of(last) + ROW_HEIGHT
     extra = textwrap.wrap(f"in transit: {', '.join(diagram.pending)}", EXTRA_CHARACTERS_MAX) if diagram.pending else []

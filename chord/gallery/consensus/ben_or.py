@@ -113,7 +113,7 @@ def is_decided(world: SmallWorld) -> bool:
 
 
 def first_votes(kind: type[BenOr], values: str = "01", rounds: int = 200) -> Make:
-    """Return a function that makes processes. Their first preferences repeat the characters of `values`."""
+    """Return a maker of processes for `rounds` rounds. Their first preferences repeat the characters of `values`."""
     return lambda names: [
         structs.replace(process, preferences=[values[place % len(values)]], left=rounds)
         for place, process in enumerate(all_of(kind)(names))

@@ -52,7 +52,7 @@ class Store(Process):
         return [Set(self.work[0], 0.005, 0.015)] if self.work else []
 
     def write(self, what: str, item: int) -> None:
-        """Make one write to the disk, such as "log" or "mark". "promise" tells the environment of the commit."""
+        """Make the write `what` of one item, such as "log" or "mark". "promise" tells the environment of the commit."""
         if what == "promise":
             self.promised += 1
         elif what == "log":
