@@ -170,7 +170,7 @@ hundred times as frequent as X.
 
 
 def surname_keys(rng: np.random.Generator, count: int) -> list[bytes]:
-    """Return keys like surnames: seven letters, the first distributed as `INITIALS`."""
+    """Return `count` random keys like surnames: seven letters, the first one unevenly distributed (`INITIALS`)."""
     letters = np.array(list(INITIALS))
     shares = np.array(list(INITIALS.values()))
     first = rng.choice(letters, size=count, p=shares / shares.sum())

@@ -94,7 +94,7 @@ def sampled(keys: Keys, size: int) -> Keys:
 
 
 def made_keys(count: int, seed: int) -> Keys:
-    """Return `count` generated keys, which differ only in a number."""
+    """Return `count` generated keys, which differ only in a number; another seed gives other keys."""
     return Keys(str(count), count, seed)
 
 

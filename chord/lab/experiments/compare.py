@@ -122,9 +122,10 @@ class ComparisonCell:
 def plan(
     keys: Keys, schemes: tuple[str, ...], nodes: int, then: int, weights: tuple[float, ...], scale: Scale, seed: int
 ) -> list[ComparisonSetting]:
-    """Return the measurement to make for each scheme.
+    """Return the measurement to make for each scheme, which grows from `nodes` nodes to `then`.
 
     At quick scale there are fewer keys. A scheme that asks every node in each look-up gets a sample of the keys.
+    `weights` has one weight per node; empty: all equal. The seed decides generated keys and the names of nodes.
     """
     if scale == "quick":
         keys = keys if keys.given is not None else made_keys(max(min(keys.total, 1000), keys.total // 50), seed)

@@ -99,7 +99,7 @@ class RoutesCell:
 
 
 def plan(nodes: int, scale: Scale, seed: int) -> list[RoutesSetting]:
-    """Return one setting for each way to route."""
+    """Return one setting for each way to route, on a ring of `nodes` nodes."""
     lookups = LOOKUPS // 20 if scale == "quick" else LOOKUPS
     return [RoutesSetting(variant, nodes, lookups, seed) for variant in VARIANTS]
 

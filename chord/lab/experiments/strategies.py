@@ -216,7 +216,7 @@ class StrategyCell:
 def laid_out(strategy: Strategy, nodes: int, budget: int) -> tuple[int, int]:
     """Return the sizes of the largest layout with a membership state of at most `budget` bytes.
 
-    A node has at least one token, even if the state then exceeds the budget.
+    The layout is that of `nodes` nodes. A node has at least one token, even if the state then exceeds the budget.
 
     Returns:
         the tokens per node, and the number of equal partitions; 0 for strategy 1.

@@ -78,7 +78,7 @@ class VnodesCell:
 
 
 def plan(nodes: int, scale: Scale, seed: int) -> list[VnodesSetting]:
-    """Return one setting for each number of vnodes."""
+    """Return one setting for each number of vnodes, on rings of `nodes` nodes."""
     rings, keys = (16, 20_000) if scale == "quick" else (RINGS, KEYS)
     return [VnodesSetting(vnodes, nodes, keys, rings, seed) for vnodes in VNODES]
 

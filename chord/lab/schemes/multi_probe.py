@@ -53,7 +53,7 @@ class MultiProbe(RingScheme):
         super().__init__(nodes, vnodes=vnodes, **common)
 
     def shares(self) -> NDArray[np.float64] | None:
-        """Return for each node its expected share of all hashes.
+        """Return for each node its expected share of all hashes; never None.
 
         The probes are taken as independent. A probe is at distance x or more from its point with probability S(x). The
         winner of k probes lands in a gap of length g with density k S(x)^(k - 1) for x < g. S is linear between the
