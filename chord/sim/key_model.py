@@ -350,7 +350,7 @@ class KeyModel:
                     self._mints.pop(dot, None)
 
     def unminted(self, record: Record) -> Op | None:
-        """Return an operation if a record has a version that no store was seen to mint."""
+        """Return an operation with a version in a record that no store was seen to mint; None without one."""
         for dot, op_id in dots_in(record).items():
             op = self._by_id.get(op_id)
             if op is not None and dot in op.dots and op.dots[dot].covers is None:
@@ -408,7 +408,7 @@ class KeyModel:
     def lives(self, op: Op, ttl_s: float | None, now: float) -> None:
         """Note the time to live of a value before it is sent; None: unlimited.
 
-        The time runs from the moment when a store mints the version.
+        The time runs from the moment when a store mints the version. `now` is the virtual second.
         """
         if op.value is not None and ttl_s is not None:
             op.ttl_s = ttl_s
@@ -437,7 +437,7 @@ class KeyModel:
         ]
 
     def may_be_deleted(self, op: Op, now: float) -> bool:
-        """Return whether a delete or an expired value may have replaced an operation."""
+        """Return whether a delete, or a value expired by virtual second `now`, may have replaced an operation."""
         return any(new.value is None or new.expires[0] <= now for new in self._replacements(op))
 
     def _replacements(self, op: Op) -> Iterator[Op]:
@@ -496,7 +496,7 @@ class KeyModel:
         return found
 
     def is_replaced(self, op: Op, merged: Record | None) -> bool:
-        """Return whether a version that this record knows may have replaced an operation."""
+        """Return whether a version that a record knows may have replaced an operation; False without a record."""
         if merged is None:
             return False
         known = (mint for dot, mint in self._mints.items() if mint.op is not op and knows(merged, dot))

@@ -183,7 +183,7 @@ class LossAccounting:
                 op.vanished = 0
 
     def dropped(self, host: str, record: Record) -> None:
-        """Record that a store removes a record, and complain if too few copies remain.
+        """Record that the store of machine `host` removes a record, and complain if too few copies remain.
 
         Each required operation that the record knows needs a number of durable copies on other machines. The number is
         a write quorum, or the number of other ready nodes that stay if these are fewer, but at least 1. Copies on dead

@@ -306,7 +306,7 @@ class MessageCalls:
     async def reach(self, address: str, *, deadline: float) -> Hello | None:
         """Return None in place of a hello: this network has no connections.
 
-        Each host has only one address.
+        Each host has only one address. `deadline` has no effect.
         """
         await trio.lowlevel.checkpoint()
         return None
