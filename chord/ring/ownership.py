@@ -409,8 +409,8 @@ class Ownership:
     def expire(self, now: float, down_out_s: float) -> None:
         """Drop the marks of owners that have been down too long.
 
-        The limit is `down_out_s` seconds. By then other nodes have copies of the records of such an owner. If N = 1,
-        no other node has copies, and the caller must not call this.
+        The limit is `down_out_s` seconds before `now`, on the event loop's clock. By then other nodes have copies of
+        the records of such an owner. If N = 1, no other node has copies, and the caller must not call this.
         """
         if self.marks:
             self.marks = tuple(t for t in self.marks if now - t.since < down_out_s)

@@ -266,9 +266,10 @@ def waiting(ring: Snapshot, r: int) -> list[Violation]:
 
 
 def exact_successors(ring: Snapshot, order: list[int], position: int, r: int) -> tuple[int, ...]:
-    """Return the successor list that a member has in an Ideal ring; see `waiting`.
+    """Return the successor list that a member has in an Ideal ring.
 
-    `order` has the ids of all members, sorted. `position` is the member's index in `order`.
+    It holds consecutive vnodes until it spans r other nodes, with at most 4 r entries. `order` has the ids of all
+    members, sorted. `position` is the member's index in `order`.
     """
     n = order[position]
     entries: list[int] = []
