@@ -44,7 +44,7 @@ from chord.wire.cuts import CutNumber
 from chord.wire.messages import Contact, Hello, Reply, Request, StreamName
 
 REFUSALS_MAX: Final = 32
-"""Number of refusals in progress at the same time. Beyond it, excess connections are closed without a reason."""
+"""Largest number of refusals in progress. Beyond it, excess connections are closed without a reason."""
 
 
 class _Dial:
@@ -68,10 +68,11 @@ class Rpc:
         transport: opens streams and listeners.
         circle: the identifier circle; None for a client, which learns it from the first node that it connects to.
         limits: see `Limits`.
-        hello: returns this node's hello for a stream of the given name.
-        on_hello: checks the hello of a peer. An error that it raises refuses the connection and is sent to the peer.
+        hello: returns this node's hello for a stream of the given kind, control or bulk.
+        on_hello: checks the hello of a peer. A `ChordError` that it raises refuses the connection, and is sent to the
+            peer.
         observe: receives the events of the connections.
-        cuts: the number of the newest cut that this side knows; default: a client's.
+        cuts: the number of the newest cut that this side knows. None: a new one, for a client without records.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Rpc:
     # -- Calls ----------------------------------------------------------------------------------
 
     def serve(self, handler: RequestHandler) -> None:
-        """Answer incoming calls with this handler from now on."""
+        """Answer incoming calls with this handler from now on, in place of any earlier handler."""
         self._shared.handler = handler
 
     async def call(self, to: Contact | str, request: Request, *, deadline: float) -> Reply:
@@ -178,7 +179,7 @@ class Rpc:
     # -- run and stop ---------------------------------------------------------------------------
 
     async def run(self, listen: str | None, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carry calls until cancelled.
+        """Accept and make calls until cancelled.
 
         Args:
             listen: HOST:PORT to accept connections at; None to accept none.
@@ -206,12 +207,15 @@ class Rpc:
         self._accepting.cancel()
 
     async def drain(self) -> None:
-        """Wait until all incoming calls are answered and the system has taken all bytes."""
+        """Wait until all incoming calls are answered and the operating system has taken all bytes."""
         while self._shared.calls_in_work or any(link.has_unsent for link in self._shared.running):
             await self._shared.idle.park()
 
     def shortage(self) -> str:
-        """Return why connections failed lately for lack of descriptors or memory, or ""."""
+        """Return which resource for connections ran out in the last ten seconds, as a sentence; "" for none.
+
+        The resource is file descriptors, or memory of the system.
+        """
         return self._transport.shortage()
 
     @property
@@ -221,12 +225,12 @@ class Rpc:
 
     @property
     def meters(self) -> Meters:
-        """The traffic of each type of request since the start; empty for a client."""
+        """The calls, bytes and durations of each type of request since the start; empty for a client."""
         return self._shared.meters or Meters()
 
     @property
     def stats(self) -> Stats:
-        """Totals since the start."""
+        """The numbers of calls and bytes since the start."""
         return self._shared.stats
 
     @property
@@ -238,10 +242,10 @@ class Rpc:
         return len(self._shared.running)
 
     def make_room(self) -> None:
-        """Drain the idle connection that has been quiet for longest.
+        """Drain the idle connection that was not used for longest.
 
-        If no connection is idle, do nothing. The transport calls this when the process has no descriptor left. So a
-        node with few descriptors stays reachable for every other node, in turn.
+        If no connection is idle, do nothing. The transport calls this when the process has no file descriptor left. So
+        a node with few descriptors stays reachable for every other node, in turn.
         """
         ranked = [(rank, at, link) for at, link in enumerate(self._shared.running) if (rank := link.quiet_rank)]
         if ranked:

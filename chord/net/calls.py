@@ -23,16 +23,20 @@ class Caller(NamedTuple):
     """The caller of a request.
 
     Attributes:
-        address: the advertised address of a node; "" for a client.
+        address: the advertised address of the calling node; "" if the caller is a client.
     """
 
     address: str
 
 
 class Stats(msgspec.Struct):
-    """Totals of a calls layer since its start.
+    """Totals of the calls of one node or client since its start.
 
-    `handler_failures` counts the handlers that raised an unexpected exception.
+    Attributes:
+        calls_sent: requests that it sent.
+        calls_received: requests that it received.
+        bytes_sent, bytes_received: bytes of all its connections after their handshakes.
+        handler_failures: received requests for which the handler raised an exception other than a `ChordError`.
     """
 
     calls_sent: int = 0
@@ -49,7 +53,7 @@ Work: TypeAlias = Coroutine[Any, Any, Reply]
 Answer: TypeAlias = Reply | Steps[Any] | Work
 
 RequestHandler: TypeAlias = Callable[[Point | None, Request, Caller], Answer]
-"""Answers one request to a vnode, or to the node if the point is None.
+"""Answers one request. Its arguments are the id of the called vnode (None: the node itself), the request, the caller.
 
 A handler that does not wait returns the reply. A handler that waits returns steps (`chord/net/steps.py`) or a
 coroutine. A coroutine gets its own task, which is cancelled when the caller's budget is used up. The caller receives a
@@ -67,18 +71,24 @@ def no_handler(vnode: Point | None, request: Request, caller: Caller) -> Answer:
 
 
 def discard(answer: Answer) -> None:
-    """Close an answer that has not begun, because its call is refused."""
+    """Close the steps or the coroutine of an answer that has not begun, because its call is refused.
+
+    For a reply, do nothing.
+    """
     if not isinstance(answer, Reply):
         answer.close()
 
 
 async def reply_of(answer: Answer) -> Reply:
-    """Wait for an answer, and return the reply.
+    """Run the answer of a request handler to its end, and return the reply.
+
+    Args:
+        answer: a reply, steps or a coroutine.
 
     Raises:
-        ChordError: the answer ended with this error.
+        ChordError: the steps or the coroutine ended with this error.
 
-    Concurrency: checkpoints, unless the answer is a reply already. If this is cancelled, steps go on without a caller,
+    Concurrency: checkpoints, unless the answer is already a reply. If this is cancelled, steps go on without a caller,
     and a coroutine is cancelled.
     """
     if isinstance(answer, Reply):
@@ -123,14 +133,22 @@ class Sender(Protocol):
         *,
         deadline: float,
     ) -> None:
-        """Send a request; the callback gets the reply or the error. See `Peers.begin`."""
+        """Send a request; the callback gets the reply or the error.
+
+        Args:
+            to: the vnode that the request is for.
+            request: the request.
+            expect: the type of the reply. For a reply of another type, the callback gets `MalformedMessage`.
+            callback: called once, perhaps before this method returns. It must not wait.
+            deadline: the latest time for the reply, on Trio's clock.
+        """
 
 
 class Calls(Protocol):
     """The network, as a node sees it."""
 
     def serve(self, handler: RequestHandler) -> None:
-        """Answer incoming calls with this handler from now on."""
+        """Answer incoming calls with this handler from now on, in place of any earlier handler."""
 
     async def call(self, to: Contact | str, request: Request, *, deadline: float) -> Reply:
         """Send a request to a vnode, or to the node at an address, and return its reply.
@@ -138,9 +156,9 @@ class Calls(Protocol):
         Args:
             to: the vnode that the request is for, or the address of the node.
             request: the request. Its reply has the type `request.reply`; any other type is a `MalformedMessage`.
-            deadline: on Trio's clock. The remaining time travels with the call as its budget. If the request is
-                patient, or the deadline is infinite, an earlier deadline of the enclosing cancel scopes limits the
-                budget.
+            deadline: the latest time for the reply, on Trio's clock. The remaining time travels with the call as its
+                budget. If the request is patient, or the deadline is infinite, an earlier deadline of the enclosing
+                cancel scopes limits the budget.
 
         Raises:
             PeerUnreachable: definite; no stream could be opened, and nothing was sent.
@@ -160,7 +178,8 @@ class Calls(Protocol):
             callback: called once with the reply, or with the error that `call` would raise. The call may happen before
                 this method returns. If the node ends first, the callback gets an error, or is never called. It must not
                 wait.
-            deadline: on Trio's clock. The remaining time travels with the call as its budget.
+            deadline: the latest time for the reply, on Trio's clock. The remaining time travels with the call as its
+                budget.
 
         Concurrency: synchronous.
         """
@@ -168,13 +187,18 @@ class Calls(Protocol):
     async def reach(self, address: str, *, deadline: float) -> Hello | None:
         """Open a new connection to an address, and return the hello of the node there.
 
-        A connection that the peer opened does not show that other nodes can open one to the peer.
+        The connection is closed afterwards. A connection that the peer opened does not show that other nodes can open
+        one to the peer.
+
+        Args:
+            address: the address of the node, HOST:PORT.
+            deadline: the latest time for the hello, on Trio's clock.
 
         Returns:
-            The hello; None if this network has no connections, so that every address leads to its node.
+            The hello. None if the network has no connections, as in the simulator; then no call is made.
 
         Raises:
-            ChordError: no node answers there within the deadline.
+            ChordError: no node answered there before the deadline, or the node refused the connection.
 
         Concurrency: checkpoints.
         """
@@ -185,11 +209,11 @@ class CallsService(Calls, Protocol):
 
     @property
     def stats(self) -> Stats:
-        """Totals since the start."""
+        """The numbers of calls and bytes since the start."""
 
     @property
     def meters(self) -> Meters:
-        """The traffic of each type of request since the start."""
+        """The calls, bytes and durations of each type of request since the start."""
 
     async def run(self, listen: str | None, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Accept and make calls until cancelled.
@@ -206,7 +230,7 @@ class CallsService(Calls, Protocol):
         """Accept no new connections; open ones stay open."""
 
     async def drain(self) -> None:
-        """Wait until all incoming calls are answered and the system has taken the answers."""
+        """Wait until all incoming calls are answered and the operating system has taken the answers."""
 
     def shortage(self) -> str:
-        """Return why connections could not be made lately; "" if they could."""
+        """Return which resource for connections ran out in the last ten seconds, as a sentence; "" for none."""

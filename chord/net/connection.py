@@ -49,19 +49,29 @@ Otherwise two nodes that wait for each other's whole batches would keep only one
 
 
 class Connection:
-    """A connection to one peer. It calls `forget` when it takes no new calls any more.
+    """A connection to one peer after its handshake, with calls in both directions.
+
+    Args:
+        stream: the stream of bytes.
+        met: the hellos of both sides.
+        codec: encodes and decodes the messages.
+        shared: the state that all connections of this node share.
+        is_dialled: see the attribute.
+        forget: called with this connection when it begins to drain, and again when it ends. From then on, it takes no
+            new calls.
 
     Attributes:
-        address: the peer's advertised address; "" for a client.
+        address: the peer's advertised address; "" if the peer is a client.
         stream_name: "control" or "bulk".
         is_dialled: whether this node opened the connection.
-        dialler: the address of the node that opened the connection; "" for a client.
+        dialler: the address of the node that opened the connection; "" if a client opened it.
         opened_at: when the handshake ended, on Trio's clock.
         is_draining: this node makes no new calls here. The connection closes after the last answer.
         has_ended: the connection carries nothing any more.
         reason: why the connection ended; "" until then.
-        frame_due: when the unfinished frame is overdue, on Trio's clock; infinity if no frame is unfinished.
-        partial_bytes: bytes received of the unfinished frame.
+        frame_due: the time by which an unfinished frame must be complete, on Trio's clock; infinity if no frame is
+            unfinished. A frame is unfinished if only a part of it has arrived.
+        partial_bytes: the number of bytes received of the unfinished frame.
     """
 
     def __init__(
@@ -108,12 +118,16 @@ class Connection:
     # -- calls ----------------------------------------------------------------------------------
 
     async def call(self, vnode: Point | None, request: Request, deadline: float) -> Reply:
-        """Send a request and wait for its reply; see `Calls.call`.
+        """Send a request, and return its reply.
 
-        `vnode` is the called vnode of the peer; None for the peer itself.
+        Args:
+            vnode: the id of the called vnode of the peer; None for the peer itself.
+            request: the request.
+            deadline: the latest time for the reply, on Trio's clock.
 
         Raises:
             UseBulk: the request or its reply does not fit the control stream; send it again on the bulk stream.
+            ChordError: see `Calls.call`.
         """
         now = trio.current_time()
         left = deadline - now
@@ -143,6 +157,12 @@ class Connection:
 
     def begin(self, vnode: Point | None, request: Request, callback: Callback, deadline: float) -> bool:
         """Send a request, and call back with its reply or error; see `Calls.begin`.
+
+        Args:
+            vnode: the id of the called vnode of the peer; None for the peer itself.
+            request: the request.
+            callback: called once if the request was sent. It must not wait.
+            deadline: the latest time for the reply, on Trio's clock.
 
         Returns:
             Whether the request was sent. It is not sent if the deadline has passed or the send buffer is full. Then the
@@ -204,7 +224,9 @@ class Connection:
     def quiet_rank(self) -> tuple[bool, float] | None:
         """A sort key by which the connection that has been idle for longest comes first.
 
-        It is None while a call or an answer is pending, while bytes wait, and if the connection drains or has ended.
+        Its parts: whether the connection was used since the last check for idleness, and the time of the next check.
+        The key is None while a call or an answer is pending or bytes wait to be sent. It is also None if the connection
+        drains or has ended.
         """
         is_owed = self._calls.waiting or self._answers.in_work or self._send_buffer.buffered
         return None if is_owed or self.is_draining or self.has_ended else (self._was_used, self._quiet_due)
@@ -212,7 +234,10 @@ class Connection:
     # -- run and end ----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Carry calls until the connection ends; no fault of the peer is raised here."""
+        """Carry calls until the connection ends.
+
+        If the peer breaks the protocol or the connection, the connection ends, and this method raises nothing.
+        """
         shared = self._shared
         shared.running[self] = None
         shared.observe(ConnectionOpened(self.address, self.stream_name, self.is_dialled))
@@ -277,11 +302,14 @@ class Connection:
     def sweep(self, now: float) -> float:
         """End overdue calls and an overdue connection, and return when to sweep again.
 
-        Overdue calls, of this node and of the peer, end in `DeadlineExceeded`, which is indefinite. An idle connection
-        begins to drain. The result is infinity once the connection has ended.
+        Overdue calls, of this node and of the peer, end in `DeadlineExceeded`, which is indefinite. The connection ends
+        if a frame or a write takes too long. An idle connection begins to drain.
 
         Args:
             now: the current time on Trio's clock.
+
+        Returns:
+            The time of the next sweep on Trio's clock; infinity once the connection has ended.
         """
         limits = self._shared.limits
         for call_id in self._deadlines.expired(now):
@@ -367,7 +395,10 @@ class Connection:
         self._shared.hold(change)
 
     def cut_partial(self) -> None:
-        """End the connection, because unfinished frames take too many bytes in all."""
+        """End the connection, because the unfinished frames of all connections take too many bytes.
+
+        The peer gets the reason as an `Overloaded` error.
+        """
         limit = self._shared.limits.partial_bytes_max
         error = Overloaded(f"more than {limit} bytes of unfinished frames are held here, and yours is the oldest")
         self._send_buffer.post_small(encode_refusal(error))

@@ -31,12 +31,14 @@ class RpcContext:
         observe: receives the events of the connections.
         alarm: wakes the task that ends overdue calls and connections.
         handler: answers the requests of all peers.
-        stats: totals since the start.
-        meters: the traffic of each type of request; None for a client.
+        stats: the numbers of calls and bytes since the start.
+        meters: the calls, bytes and durations of each type of request; None for a client.
         cuts: the number of the newest cut that this side knows.
-        calls_in_work, bytes_in_work: number and size of the requests with a handler that waits for something.
+        calls_in_work: the number of received requests that are not answered yet. A request that its handler answers at
+            once is never counted.
+        bytes_in_work: the bytes of these requests.
         client_calls_in_work, client_bytes_in_work: the part of them that clients asked for, directly or through nodes.
-        partial_bytes: bytes received of unfinished frames.
+        partial_bytes: the bytes received of unfinished frames, on all connections together.
         running: the connections that finished their handshake; a dict, because its order is deterministic.
         tasks: the tasks that end with the `Rpc`.
         idle: parks the tasks that wait until no call is in work and all buffers are empty.
@@ -62,7 +64,13 @@ class RpcContext:
         self._resting: trio.lowlevel.Task | None = None
 
     def count_work(self, calls: int, size: int, *, is_for_client: bool) -> None:
-        """Add calls, and their size in bytes, to the work in progress; negative: remove."""
+        """Change the counts of received requests that are not answered yet.
+
+        Args:
+            calls: the number of requests to add; negative: to remove.
+            size: their bytes; negative: to remove.
+            is_for_client: whether a client asked for them, directly or through a node.
+        """
         self.calls_in_work += calls
         self.bytes_in_work += size
         if is_for_client:
@@ -84,14 +92,14 @@ class RpcContext:
             min(holding, key=lambda link: (link.address != "", link.frame_due)).cut_partial()
 
     def soon(self, do: Callable[[], None]) -> None:
-        """Run a function in the next pass of the scheduler."""
+        """Run a function in the next pass of Trio's scheduler."""
         self._soon.append(do)
         if self._resting is not None:
             trio.lowlevel.reschedule(self._resting)
             self._resting = None
 
     async def run(self) -> None:
-        """Run the functions that `soon` got, for all connections, until cancelled."""
+        """Run the functions that were given to `soon`, until cancelled."""
         while True:
             todo, self._soon = self._soon, []
             for do in todo:

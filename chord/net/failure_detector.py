@@ -36,11 +36,12 @@ class _Peer:
 class FailureDetector:
     """The states and timeouts of all peers, as one node sees them.
 
-    A method that learns something returns the state change that it caused, or None.
+    A method that learns something returns the change of a peer's state that it caused; None if no state changed. The
+    times `now` are in seconds on one clock, which never goes back.
 
     Args:
-        timing: see `Timing`.
-        peers_max: number of peers to remember. Beyond it, the peer without news for longest is dropped.
+        timing: the timeouts, and the numbers of misses until a peer is suspect or dead.
+        peers_max: largest number of peers to remember. Beyond it, the peer without news for longest is dropped.
     """
 
     def __init__(self, timing: Timing, peers_max: int = PEERS_MAX) -> None:
@@ -60,6 +61,9 @@ class FailureDetector:
             now: the current time.
             rtt_s: the round-trip time in seconds, or None if the peer had to wait for other nodes. A time above the
                 largest timeout is ignored: either process was suspended, so it says nothing about the network.
+
+        Returns:
+            The change of the peer's state; None without a change.
         """
         peer = self._touch(address, now)
         peer.misses = peer.refusals = peer.backoff = 0
@@ -70,7 +74,10 @@ class FailureDetector:
         return self._become(address, peer, "alive", "answered")
 
     def heard_from(self, address: str, now: float) -> PeerChanged | None:
-        """Note a sign of life of a peer, such as a call: it is alive, even if it had left."""
+        """Note a sign of life of a peer, such as a call: it is alive, even if it had left.
+
+        Return the change of its state; None without a change.
+        """
         peer = self._touch(address, now)
         peer.misses = peer.refusals = 0
         return None if peer.state == "alive" else self._become(address, peer, "alive", "heard from")
@@ -84,7 +91,10 @@ class FailureDetector:
             address: the peer's address.
             now: the current time.
             refused: whether the machine refused the connection, because no process listens at the address.
-            reason: why, for the event.
+            reason: why the peer did not answer, for the event and for `peers`.
+
+        Returns:
+            The change of the peer's state to suspect or dead; None without a change.
         """
         peer = self._touch(address, now)
         timing = self._timing
@@ -100,7 +110,10 @@ class FailureDetector:
         return None
 
     def left(self, address: str, now: float) -> PeerChanged | None:
-        """Note that a peer left the ring for good."""
+        """Note that a peer left the ring for good.
+
+        Return the change of its state; None if it had already left.
+        """
         peer = self._touch(address, now)
         return None if peer.state == "left" else self._become(address, peer, "left", "left the ring")
 
@@ -108,13 +121,16 @@ class FailureDetector:
         """Note that a peer pauses: lookups avoid it, and no vnode takes its arcs over.
 
         The peer is paused until it answers, calls, leaves or announces its stop. In the first `down_out_s` seconds,
-        missed calls do not make it dead.
+        missed calls do not make it dead. Return the change of its state; None if it was already paused.
         """
         peer = self._touch(address, now)
         return None if peer.state == "paused" else self._become(address, peer, "paused", "paused")
 
     def stopped(self, address: str, now: float) -> PeerChanged | None:
-        """Note that a peer announced its stop: it counts as dead without a missed call."""
+        """Note that a peer announced its stop: it counts as dead without a missed call.
+
+        Return the change of its state; None if it was already dead.
+        """
         peer = self._touch(address, now)
         peer.misses, peer.refusals = self._timing.dead_misses, self._timing.dead_refusals
         return None if peer.state == "dead" else self._become(address, peer, "dead", "stopped")
@@ -124,8 +140,9 @@ class FailureDetector:
     def timeout(self, address: str) -> float:
         """Return how long to wait for a peer's answer, in seconds.
 
-        It is srtt + 4 rttvar, between the floor and the cap. Each miss doubles it, up to the timeout of an unknown
-        peer, because a peer that stalls is not dead.
+        It is the smoothed round-trip time plus four times its mean variation, between `timeout_floor_s` and
+        `timeout_cap_s`. Each missed call since the last answer doubles it, up to `timeout_stranger_s`, because a peer
+        that stalls is not dead. A peer without a measured time has `timeout_stranger_s`.
 
         Source: RFC 6298, sections 2 and 5.5.
         """
@@ -144,37 +161,43 @@ class FailureDetector:
         return None if peer is None else peer.srtt
 
     def state(self, address: str) -> PeerState:
-        """Return the state of a peer; an unknown peer counts as alive."""
+        """Return the present state of a peer; an unknown peer counts as alive.
+
+        A state may have expired: for example, a peer that has been dead for `reprobe_first_s` is suspect.
+        """
         peer = self._peers.get(address)
         return "alive" if peer is None or peer.state == "alive" else self._state(peer)
 
     def is_dead(self, address: str) -> bool:
-        """Return whether the lists drop a peer, because it is dead or has left."""
+        """Return whether the successor lists and other lists drop a peer, because it is dead or has left."""
         peer = self._peers.get(address)
         return peer is not None and peer.state != "alive" and self._state(peer) in ("dead", "left")
 
     def since(self, address: str) -> float:
-        """Return when the last noted state of a peer began, on the clock of `now`.
+        """Return when the last noted state of a peer began, in seconds on the clock of the detector.
 
         An expired state counts until a method notes something about the peer. For an unknown peer, return the latest
-        `now` that any method got.
+        time that any method got as `now`.
         """
         peer = self._peers.get(address)
         return self._now if peer is None else peer.since
 
     def alive(self) -> list[str]:
-        """Return the addresses of peers that are alive, the latest answer or miss last."""
+        """Return the addresses of the known peers that are alive, in the order of their latest news.
+
+        News of a peer is an answer, a missed call or any other sign; the peer with the newest is last.
+        """
         return [address for address, peer in self._peers.items() if peer.state == "alive"]
 
     def states(self) -> Counter[PeerState]:
-        """Return the number of peers in each state."""
+        """Return the number of known peers in each state."""
         return Counter(self._state(peer) for peer in self._peers.values())
 
     def peers(self, now: float) -> list[PeerInfo]:
         """Return the peers for a status report.
 
         They are sorted by address. If there are more than a message holds, those with the latest answer or miss come
-        first.
+        first. `now` is the current time.
         """
         self._now = max(self._now, now)
         everyone = list(self._peers.items())
@@ -193,7 +216,7 @@ class FailureDetector:
         ]
 
     def check(self) -> list[str]:
-        """Return the violated invariants of this class, in words."""
+        """Return a sentence for each violated invariant of this class."""
         timing = self._timing
         wrong = []
         if len(self._peers) > self._max:

@@ -17,9 +17,9 @@ class Handler(NamedTuple):
     """The method that answers a type of request.
 
     Attributes:
-        of: returns the method of the owner of the table, or of its service.
+        of: gets the object that the request arrives at, and returns the bound method: its own, or of its service.
         method: the name of the method.
-        takes_caller: whether the method takes the caller as its second argument.
+        takes_caller: whether the method takes the `Caller` as its second argument, after the request.
     """
 
     of: Callable[[object], Callable[..., Any]]
@@ -31,11 +31,13 @@ HandlerTable: TypeAlias = dict[type[Request], Handler]
 
 
 def handles(*requests: type[Request], takes_caller: bool = False) -> Callable[[F], F]:
-    """Declare a method as the handler of some types of request.
+    """Return a decorator that declares a method as the handler of some types of request.
+
+    `handler_table` collects the declared methods.
 
     Args:
         requests: the types of request.
-        takes_caller: whether the method takes the caller as its second argument.
+        takes_caller: whether the method takes the `Caller` as its second argument, after the request.
     """
 
     def mark(method: F) -> F:
@@ -46,11 +48,12 @@ def handles(*requests: type[Request], takes_caller: bool = False) -> Callable[[F
 
 
 def handler_table(owner: type, **services: type) -> HandlerTable:
-    """Return the handlers of a class and of its services.
+    """Return the handler of each type of request that a class or its services declare with `handles`.
 
     Args:
         owner: the class of the objects that the requests arrive at.
-        services: for each attribute of the owner that holds a service, the class of the service.
+        services: for each attribute of the owner that holds a service, the class of the service. A service is an object
+            that answers some of the owner's requests.
 
     Raises:
         ValueError: two methods handle one type of request.

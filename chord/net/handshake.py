@@ -49,10 +49,14 @@ class Met(NamedTuple):
 async def open_handshake(stream: Stream, mine: Hello, check: Callable[[Hello], None], limits: Limits) -> Met:
     """Exchange hellos on a stream that this node opened.
 
-    This node sends its hello, `mine`, first. `check` gets the peer's hello, and raises an error to refuse the peer.
+    Args:
+        stream: the stream.
+        mine: the hello of this node, which sends it first.
+        check: gets the peer's hello, and raises a `ChordError` to refuse the peer.
+        limits: the largest sizes of frames.
 
     Raises:
-        ChordError: one side refused the other, or the peer closed the connection; nothing has happened.
+        ChordError: one side refused the other, or the peer closed the connection. No call was sent.
     """
     handshake = Handshake(limits)
     try:
@@ -76,8 +80,13 @@ async def answer_handshake(
 ) -> Met:
     """Exchange hellos on a stream that the peer opened.
 
-    The peer's hello comes first. `hello` returns this node's hello for the kind of stream that the peer wants. `check`
-    gets the peer's hello, and raises an error to refuse the peer.
+    The peer's hello comes first.
+
+    Args:
+        stream: the stream.
+        hello: returns this node's hello for the kind of stream that the peer wants, control or bulk.
+        check: gets the peer's hello, and raises a `ChordError` to refuse the peer.
+        limits: the largest sizes of frames.
 
     Raises:
         ChordError: one side refused the other, or the peer closed the connection.
@@ -95,7 +104,10 @@ async def answer_handshake(
 
 
 async def refuse(stream: Stream, error: ChordError) -> None:
-    """Send the peer the reason of a refusal, if it still reads."""
+    """Send the peer the error with which it is refused, and wait until it has read the error.
+
+    Give up after `REFUSAL_S` seconds, or if the connection is broken. The caller closes the stream.
+    """
     with trio.move_on_after(REFUSAL_S), suppress(trio.BrokenResourceError):
         await stream.send_all(encode_refusal(error))
         await stream.send_eof()
@@ -103,9 +115,9 @@ async def refuse(stream: Stream, error: ChordError) -> None:
 
 
 async def wait_for_end(stream: Stream) -> None:
-    """Give the peer a moment to read the last frame before the stream is closed.
+    """Read and discard the peer's bytes until the peer closes its side, for at most `REFUSAL_S` seconds.
 
-    If bytes of the peer are still unread, closing the stream could discard that frame.
+    If bytes of the peer were still unread, closing the stream could discard the last frame sent to it.
 
     Raises:
         trio.BrokenResourceError: the connection is already broken.

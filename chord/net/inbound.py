@@ -45,10 +45,19 @@ class _Pending:
 
 
 class InboundCalls:
-    """Answers the calls of one peer.
+    """Answers the calls of one peer on one connection.
+
+    Args:
+        codec: decodes the calls and encodes the answers.
+        send_buffer: takes the frames of the answers.
+        shared: the state that all connections of this node share.
+        caller: the peer.
+        one_way_delay: measures how late each call arrives.
+        carries_cuts: whether answers carry the number of the newest cut, because the peer takes it.
 
     Attributes:
-        served: a meter for each call of a client that was answered at once, until `note_served`.
+        served: the meters of the calls of a client that were answered at once. `note_served` adds their durations and
+            empties the list.
     """
 
     __slots__ = (
@@ -92,7 +101,7 @@ class InboundCalls:
 
     @property
     def in_work(self) -> int:
-        """The number of calls that are not answered yet."""
+        """The number of calls of the peer that are not answered yet."""
         return len(self._pending)
 
     def abandon(self) -> None:
@@ -109,10 +118,16 @@ class InboundCalls:
                 self._forget(pending)
 
     def sweep(self, now: float) -> float:
-        """Answer the overdue calls with an error, and return when the next call is due.
+        """Answer the overdue calls with an error, and return the deadline of the next call.
 
         The error is `DeadlineExceeded`, which is indefinite: the steps of these calls go on. Calls with a task are left
         out: each task has its own deadline.
+
+        Args:
+            now: the current time on Trio's clock.
+
+        Returns:
+            The next deadline on Trio's clock; infinity if no call has one.
         """
         for pending in self._deadlines.expired(now):
             if pending.driver is not None:
@@ -166,7 +181,13 @@ class InboundCalls:
         self._wait_for(pending, answer)
 
     def note_served(self, began: float) -> None:
-        """Count how long the answers of `served` took, after all frames of the read that began then."""
+        """Note a duration in each meter of `served`, and empty that list.
+
+        The reader calls this after it has handled all frames of one read. They share one duration: from `began` to now.
+
+        Args:
+            began: when the handling of the read began, on Trio's clock.
+        """
         took_s = trio.current_time() - began
         for meter in self.served:
             meter.served.note(took_s)

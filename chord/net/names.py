@@ -20,7 +20,7 @@ import trio
 from chord.errors import PeerUnreachable
 
 GIVEN_UP_MAX: Final = 1024
-"""How many host names are remembered after their callers gave up waiting."""
+"""Largest number of host names that are remembered because all callers gave up waiting for them."""
 
 
 class _Lookup:
@@ -36,9 +36,9 @@ class Names:
     """Looks up host names.
 
     Args:
-        lookups_max: limit of lookups at the same time. Names that were given up before take at most half of them, so
-            that repeated dials to these names leave room for other names.
-        getaddrinfo: replaces `socket.getaddrinfo`, for tests; None: that function.
+        lookups_max: largest number of lookups at the same time. Names for which all callers once gave up waiting take
+            at most half of them. So repeated dials to these names leave room for other names.
+        getaddrinfo: called in place of `socket.getaddrinfo`, for tests; None: `socket.getaddrinfo` itself.
     """
 
     def __init__(self, lookups_max: int, getaddrinfo: Callable[..., list[Any]] | None = None) -> None:

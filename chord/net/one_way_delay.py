@@ -30,7 +30,7 @@ class OneWayDelay:
     """The delays of the calls in one direction of a stream.
 
     Args:
-        opened_at: when the stream was opened, on the receiver's clock in seconds.
+        opened_at: when the handshake of the stream ended, on the receiver's clock in seconds.
     """
 
     __slots__ = ("_before_s", "_least_s", "_opened_at", "_until")

@@ -44,12 +44,18 @@ STALLED_MS = 50  # while its disk hangs, a node retries calls to its own vnodes 
 class Peers:
     """This node's view of other nodes, and its way to call them.
 
+    Args:
+        calls: carries the calls over the network.
+        timing: see `Timing`.
+        observe: receives an event for each change of a peer's state.
+        limits: the sizes of the passive list.
+
     Attributes:
         address: this node's advertised address; "" until it is known.
         failure_detector: the state and the timeout of each address.
         passive: the passive list: unreachable vnodes that are probed for their return.
         calls_made: number of calls to other nodes since the start.
-        transitions: number of changes of this node's verdicts on peers, by the new state.
+        transitions: number of changes of the states of peers since the start, by the new state.
     """
 
     def __init__(self, calls: Calls, timing: Timing, observe: Emit, limits: Limits) -> None:
@@ -67,18 +73,23 @@ class Peers:
         self._not_ready: dict[Contact, tuple[float, float]] = {}  # not members yet: first and last report of that
 
     def serve(self, handler: RequestHandler) -> None:
-        """Answer calls to this node, also its own, with this handler."""
+        """Answer calls to this node with this handler from now on, also the calls that this node makes to itself."""
         self._handler = handler
         self._calls.serve(handler)
 
     async def call(self, to: Contact | str, request: Request, expect: type[R]) -> R:
-        """Call a vnode, or a node by its address, and record the outcome.
+        """Call a vnode, or a node by its address, and report the outcome to the failure detector.
 
         The call has the peer's own timeout. A patient request, or a request to a node by its address, has only the
-        caller's deadline.
+        deadline of the enclosing cancel scopes.
+
+        Args:
+            to: the vnode, or the address of the node.
+            request: the request.
+            expect: the type of the reply.
 
         Raises:
-            MalformedMessage: definite; the peer answered with another type of reply.
+            MalformedMessage: the peer answered with another type of reply.
             ChordError: see `Calls.call`. `NO_REPLY` errors count as a miss of the peer. Other errors, except
                 `UnknownVnode`, show that the peer is alive.
 
@@ -129,7 +140,12 @@ class Peers:
     async def call_watched(self, to: Contact, request: Request, expect: type[R]) -> R:
         """Make a call that may take long; pings meanwhile show if the callee is alive.
 
-        The call itself may take until the enclosing deadline.
+        The call itself may take until the deadline of the enclosing cancel scopes.
+
+        Args:
+            to: the vnode of the callee.
+            request: the request. If it is not patient, the peer's own timeout applies.
+            expect: the type of the reply.
 
         Raises:
             ChordError: the callee's error reply. Or an indefinite error, because a ping had no reply within the
@@ -164,7 +180,13 @@ class Peers:
     async def reach(self, address: str) -> Hello | None:
         """Return the hello of the node at an address; see `Calls.reach`.
 
-        The limit is `timeout_cap_s`. The outcome does not count for the failure detector.
+        The node has `timeout_cap_s` to answer. The outcome does not count for the failure detector.
+
+        Returns:
+            The hello; None if the network has no connections, as in the simulator.
+
+        Raises:
+            ChordError: no node answered there in time, or the node refused the connection.
         """
         return await self._calls.reach(address, deadline=trio.current_time() + self._timing.timeout_cap_s)
 
@@ -223,7 +245,10 @@ class Peers:
     def has_left(self, address: str, vnodes: Iterable[Point]) -> None:
         """Note that a node has left the ring for good, with these vnodes.
 
-        Vnodes that an earlier node had at the same address still count as unreachable.
+        Args:
+            address: the address of the node.
+            vnodes: the ids of its vnodes. Vnodes that an earlier node had at the same address still count as
+                unreachable.
         """
         self._tell(self.failure_detector.left(address, trio.current_time()))
         left = list(vnodes)
@@ -232,7 +257,7 @@ class Peers:
         self.learn_left(left)
 
     def learn_left(self, vnodes: Iterable[Point]) -> None:
-        """Note that vnodes have left for good, as other nodes report.
+        """Note that vnodes, given by their ids, have left for good, as other nodes report.
 
         This node waits for them no longer. A vnode that this node saw return after a goodbye is skipped: the report may
         refer to that earlier goodbye. Only the vnode's own node can say goodbye again.
@@ -244,7 +269,7 @@ class Peers:
 
     @property
     def left(self) -> KeysView[Point]:
-        """The vnodes that left for good and have not been members since, the latest last."""
+        """The ids of vnodes that left for good and have not been members since, the latest departure last."""
         return self._left.keys()
 
     def is_known_to_have_left(self, contact: Contact) -> bool:
@@ -252,18 +277,18 @@ class Peers:
         return contact.id in self._left
 
     def has_paused(self, address: str, *, is_only_copy: bool) -> None:
-        """Note that a node stops for a while and keeps its data.
+        """Note that a node stops for a while and keeps its records on disk.
 
         Args:
             address: the address of the node.
-            is_only_copy: whether no other node has that data. If so, the node counts as paused, so that no other node
-                takes its place; otherwise it counts as dead.
+            is_only_copy: whether no other node has these records. If so, the node counts as paused, so that no other
+                node takes its place; otherwise it counts as dead.
         """
         learn = self.failure_detector.paused if is_only_copy else self.failure_detector.stopped
         self._tell(learn(address, trio.current_time()))
 
     def is_dead(self, contact: Contact) -> bool:
-        """Whether the lists drop a contact, because its node is dead or has left.
+        """Whether the successor lists and other lists drop a vnode, because its node is dead or has left.
 
         They never drop the vnodes of our own node.
         """
@@ -278,18 +303,18 @@ class Peers:
         return is_alive and not self.passive.was_asked_in_vain(contact.id)
 
     def is_doubtful(self, contact: Contact) -> bool:
-        """Whether to route around a contact, because its node does not count as alive."""
+        """Whether to route around a vnode, because its node does not count as alive."""
         return contact.address != self.address and self.failure_detector.state(contact.address) != "alive"
 
     async def is_gone(self, contact: Contact) -> bool:
-        """Find out whether a member is dead or has lost its place in the ring.
+        """Find out whether a vnode of the ring is dead or has lost its place.
 
         The vnode is called at least once, because it may be back, until it answers or its node counts as dead. A vnode
         that is unknown at its address is gone. So is a vnode that owns no arc and is joining, or has been resuming for
         too long.
 
         Raises:
-            ChordError: uncertain, because the node is paused.
+            ChordError: the answer is uncertain, because the node is paused and does not reply.
         """
         while True:
             try:
@@ -322,10 +347,10 @@ class Peers:
             _put_last(self._returned, contact.id)
 
     def has_lost_its_place(self, contact: Contact) -> bool:
-        """Note that a former member has not rejoined yet; return whether to give it up.
+        """Note a vnode's answer that it has not rejoined the ring yet; return whether to give it up.
 
-        The vnode has some time to take up its place again: `RESUMES_MAX` times `resume_s`. After that it must join like
-        a new vnode. It may be waiting for this node while this node waits for it.
+        The vnode has some time to take up its place again: `RESUMES_MAX` times `resume_s`, from its first such answer.
+        After that it must join like a new vnode. It may be waiting for this node while this node waits for it.
         """
         now = trio.current_time()
         since, last = self._not_ready.get(contact, (now, now))
@@ -338,11 +363,11 @@ class Peers:
         return now - since > RESUMES_MAX * self._timing.resume_s
 
     def now(self) -> float:
-        """The time on the clock of the failure detector, in seconds."""
+        """Return the current time on Trio's clock, in seconds, which the failure detector also uses."""
         return trio.current_time()
 
     def srtt(self, contact: Contact) -> float:
-        """Smoothed round-trip time to a contact in seconds; 1 ms if none was measured."""
+        """Return the smoothed round-trip time to a vnode's node in seconds; 0.001 if none was measured."""
         return self.failure_detector.srtt(contact.address) or 0.001
 
 
@@ -364,9 +389,14 @@ class PassiveList:
     An unreachable vnode counts, because of the records on its disk, until it is back, has left, or an operator forgets
     it. It counts even if another node lives at its address by now.
 
-    This node probes the vnodes of `size_max` addresses. If there are more, the oldest vnodes wait without a probe, and
-    take the places of vnodes that leave the list. So some vnode is always probed while another waits. If more than
-    `waiting_max` vnodes wait, the list loses the oldest of them.
+    All times are in seconds on Trio's clock.
+
+    Args:
+        timing: the first and the longest wait between two probes of a vnode.
+        size_max: the number of addresses with vnodes that are probed. If there are more, the oldest vnodes wait without
+            a probe, and take the places of vnodes that leave the list. So some vnode is always probed while another
+            waits.
+        waiting_max: the largest number of vnodes that wait without a probe. Beyond it, the list loses the oldest.
     """
 
     def __init__(self, timing: Timing, size_max: int, waiting_max: int = 4096) -> None:
@@ -380,7 +410,7 @@ class PassiveList:
     def add(self, contact: Contact, now: float) -> None:
         """Remember a vnode that became unreachable; its first probe is due at once.
 
-        If the vnode is known already, only its address changes.
+        If the vnode is already in the list, only its address changes. `now` is the current time on Trio's clock.
         """
         if contact.id in self._waiting:
             self._waiting[contact.id] = contact
@@ -404,7 +434,7 @@ class PassiveList:
             self._in_vain.discard(lost)
 
     def forget(self, point: Point) -> None:
-        """Forget a vnode that is back or has left; a waiting vnode may take its place."""
+        """Remove a vnode, given by its id, that is back or has left; a waiting vnode may take its place."""
         self._waiting.pop(point, None)
         self._due.pop(point, None)
         self._in_vain.discard(point)
@@ -426,15 +456,15 @@ class PassiveList:
 
         Args:
             address: the address of the node that will not be back.
-            living: vnodes of another node that lives at the address now. They are kept.
+            living: the ids of the vnodes of another node that lives at the address now. They are kept.
         """
         for contact in [c for c in self.remembered() if c.address == address and c.id not in living]:
             self.forget(contact.id)
 
     def due(self, now: float, rng: random.Random) -> Contact | None:
-        """Return a random contact that is due for a probe, and schedule its next probe.
+        """Return a random vnode that is due for a probe, and schedule its next probe.
 
-        Return None if none is due.
+        Return None if no vnode is due. `now` is the current time on Trio's clock.
 
         The waits double from `reprobe_first_s` (60 s) to `reprobe_max_s` (16 min), and vary at random by half. In a
         split, all vnodes of the other part become unreachable at once. Without the variation, all probes would be in
@@ -450,11 +480,11 @@ class PassiveList:
     def hurry(self, address: str, when: float) -> None:
         """Schedule probes of an address's vnodes, because a node answers there.
 
-        Vnodes that waited without a probe are probed, too.
+        Vnodes that waited without a probe are also probed.
 
         Args:
             address: the address.
-            when: the time of the next probe.
+            when: the time of the next probe, on Trio's clock.
         """
         for contact in [contact for contact in self._waiting.values() if contact.address == address]:
             del self._waiting[contact.id]
@@ -465,10 +495,10 @@ class PassiveList:
                 self._in_vain.discard(contact.id)
 
     def moved(self, contact: Contact) -> None:
-        """Forget an unreachable vnode that answers at another address now.
+        """Remove an unreachable vnode that answers at another address now.
 
         Args:
-            contact: a vnode with its present address. If that is the known address, nothing happens.
+            contact: a vnode with its present address. If the list has it with that address, nothing happens.
         """
         known = self._waiting.get(contact.id) or self._due.get(contact.id, (None,))[0]
         if known is not None and known.address != contact.address:
@@ -481,17 +511,17 @@ class PassiveList:
         return point in self._due or point in self._waiting
 
     def contacts(self) -> tuple[Contact, ...]:
-        """The vnodes that are probed, oldest first; empty only if no vnode waits either."""
+        """Return the vnodes that are probed, the oldest entry first; empty only if no vnode waits either."""
         return tuple(contact for contact, _, _ in self._due.values())
 
     def remembered(self) -> tuple[Contact, ...]:
-        """All vnodes, oldest first: the waiting vnodes, then the probed vnodes."""
+        """Return all vnodes of the list: the waiting vnodes, then the probed vnodes, each the oldest entry first."""
         return (*self._waiting.values(), *self.contacts())
 
     def nodes(self) -> tuple[Contact, ...]:
-        """One vnode of each address, waiting vnodes included; probed addresses come first."""
+        """Return one vnode of each address, waiting vnodes included; probed addresses come first."""
         return tuple({c.address: c for c in (*self.contacts(), *self.remembered())}.values())
 
     def addresses(self) -> tuple[str, ...]:
-        """The last known addresses of the vnodes that are probed, each once."""
+        """Return the last known addresses of the vnodes that are probed, each once."""
         return tuple(dict.fromkeys(contact.address for contact in self.contacts()))

@@ -24,19 +24,23 @@ WRITE_BYTES: Final = 64 * 1024
 
 
 class SendBuffer:
-    """The send buffer of one connection.
+    """The send buffer of one connection: frames that the operating system has not taken yet.
+
+    To post a frame is to add it to the buffer. If the operating system does not take all bytes at once, a background
+    task, the *writer*, writes the rest.
 
     Args:
         pipe: takes the bytes.
         name: the kind of stream, which decides the largest frame.
-        shared: the state that all connections share.
-        emptied: called when the system has taken everything, after `flush_and_tell`, `flush_soon` or by the task.
-        broken: called when the task finds that the connection is broken.
+        shared: the state that all connections of this node share.
+        emptied: called when the operating system has taken all bytes. `flush_and_tell`, `flush_soon` and the writer
+            call it, `flush` does not.
+        broken: called when the writer finds that the connection is broken.
 
     Attributes:
-        buffered: bytes that were posted and that the system has not taken yet.
+        buffered: the number of bytes that were posted and that the operating system has not taken yet.
         bytes_max: callers should add nothing while more bytes than this are buffered.
-        stuck_due: when the current write of the task is overdue, on Trio's clock; infinity if there is no such write.
+        stuck_due: the time by which the present write of the writer must end, on Trio's clock; infinity without one.
     """
 
     __slots__ = (
@@ -92,7 +96,7 @@ class SendBuffer:
         return self.buffered > 2 * self.bytes_max + self._shared.limits.frame_bulk_bytes_max
 
     def post(self, frame: bytes) -> None:
-        """Add a call or a reply. It leaves with the next `flush` or `flush_soon`.
+        """Add the frame of a call or a reply to the buffer. It leaves with the next `flush` or `flush_soon`.
 
         Raises:
             UseBulk: the frame is too large for this control stream, but may fit the bulk stream.
@@ -106,12 +110,15 @@ class SendBuffer:
         self.buffered += len(frame)
 
     def post_small(self, frame: bytes) -> None:
-        """Add an error or a goodbye; no limit applies to these small frames."""
+        """Add the frame of an error or a goodbye to the buffer; no limit applies to these small frames."""
         self._frames.append(frame)
         self.buffered += len(frame)
 
     def flush(self) -> None:
-        """Write the posted frames without waiting; a task writes the rest."""
+        """Write as much of the buffer as the operating system takes now; a background task writes the rest.
+
+        `emptied` is not called, unless that task writes.
+        """
         if self._frames and self._writing is None and not self._is_closed:
             data = b"".join(self._frames)
             self._frames.clear()
@@ -124,9 +131,9 @@ class SendBuffer:
                 self._shared.tasks.start(self._write_rest, self._writing, name="write")
 
     def flush_and_tell(self) -> None:
-        """Write the posted frames now; if all bytes were taken, call `emptied`.
+        """Do as `flush`; if the operating system took all bytes, call `emptied`.
 
-        In that case the waiting tasks wake, too.
+        In that case the tasks that wait for room in the buffer also wake.
         """
         self.flush()
         if not self._frames and self._writing is None:
@@ -135,7 +142,7 @@ class SendBuffer:
             self._emptied()
 
     def flush_soon(self) -> None:
-        """Write in the next pass of the scheduler, with all frames posted until then."""
+        """Do as `flush_and_tell` in the next pass of Trio's scheduler, with all frames added until then."""
         if not self._is_flushed_soon:
             self._is_flushed_soon = True
             self._shared.soon(self._flush_late)
@@ -146,12 +153,12 @@ class SendBuffer:
             await self._park()
 
     async def wait_until_empty(self) -> None:
-        """Wait until the system has taken everything, or the buffer is closed."""
+        """Wait until the operating system has taken all bytes, or the buffer is closed."""
         while self.buffered and not self._is_closed:
             await self._park()
 
     def close(self) -> None:
-        """Stop writing and wake the waiting tasks, because the connection is over."""
+        """Stop writing, and wake the tasks that wait for the buffer, because the connection is over."""
         self._is_closed = True
         if self._writing is not None:
             self._writing.cancel()

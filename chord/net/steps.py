@@ -26,10 +26,10 @@ class Effect(Protocol):
     """An action that steps wait for, such as a call or a commit."""
 
     def begin(self, driver: Driver[Any], /) -> None:
-        """Begin the action, and resume the driver once, with the result or the error.
+        """Begin the action, and call `driver.resume` once, with the result or the error.
 
-        The driver raises the error in the steps. An effect may resume the driver before this method returns. An error
-        that this method raises is raised in the steps, too.
+        The result becomes the value of the `yield` in the steps, and an error is raised there. An effect may resume the
+        driver before this method returns. An error that this method raises is also raised at the `yield`.
         """
 
 
@@ -43,7 +43,8 @@ class Driver(msgspec.Struct, Generic[T], eq=False):
     Attributes:
         steps: the operation.
         sender: sends the requests of the steps; None if each effect uses its own sender.
-        callback: receives the result; None before `begin`, and after the end.
+        callback: receives the result of the steps, or the exception that ended them; None before `begin`, and after the
+            end.
         deadline: the latest time at which the caller can use the result, on Trio's clock. The driver does not end the
             steps at that time.
 
@@ -61,15 +62,17 @@ class Driver(msgspec.Struct, Generic[T], eq=False):
         Args:
             callback: receives the result, or the error that ended the steps. The call may happen before this method
                 returns. An error that is not a `ChordError` is a bug.
-            deadline: see `Driver`.
+            deadline: the latest time at which the caller can use the result, on Trio's clock. The driver does not end
+                the steps at that time.
         """
         self.callback, self.deadline = callback, deadline
         self.resume()
 
     def resume(self, result: object = None) -> None:
-        """Take the next step with the result of an effect, or with its `ChordError`.
+        """Continue the steps at their `yield`, until their next effect or their end.
 
-        The error is raised in the steps.
+        Args:
+            result: the value of the `yield`: the result of the effect. A `ChordError` is raised there instead.
         """
         step: Callable[[Any], Effect] = self.steps.throw if isinstance(result, ChordError) else self.steps.send
         while True:
@@ -97,10 +100,10 @@ class Driver(msgspec.Struct, Generic[T], eq=False):
             callback(outcome)
 
     def give_up(self) -> None:
-        """Drop the callback, and let the steps go on.
+        """Drop the callback without a call, and let the steps go on.
 
-        The callback is never called. The caller must treat the outcome as indefinite: a write that is stored here must
-        also be replicated, so the steps go on. Only the effect `IF_WANTED` ends them early.
+        The caller must treat the outcome as indefinite: a write that is stored here must also be replicated, so the
+        steps go on. Only the effect `IF_WANTED` ends them early.
         """
         self.callback = None
 
@@ -110,7 +113,7 @@ class Driver(msgspec.Struct, Generic[T], eq=False):
 
     @property
     def is_pending(self) -> bool:
-        """Whether the callback still waits for the result."""
+        """Whether the callback still waits for the result of the steps."""
         return self.callback is not None
 
     @property
@@ -126,7 +129,7 @@ class _IfWanted:
     """Effect: end the steps if the caller no longer waits for the result."""
 
     def begin(self, driver: Driver[Any], /) -> None:
-        """Resume the operation, or end it here."""
+        """Resume the steps if a caller waits for the result; otherwise end them at this `yield`."""
         if driver.is_wanted:
             driver.resume()
         else:

@@ -12,7 +12,7 @@ class Tasks:
     """The background tasks of one owner, which end with its nursery.
 
     Args:
-        owner: names the owner in errors.
+        owner: the name of the owner in the text of errors, such as "the calls layer".
     """
 
     __slots__ = ("_is_closed", "_nursery", "_owner")
@@ -27,7 +27,7 @@ class Tasks:
         self._nursery = nursery
 
     def close(self) -> None:
-        """Begin no more tasks. The nursery ends the tasks that run."""
+        """Begin no more tasks; from now on, `start` does nothing. The nursery ends the tasks that run."""
         self._nursery = None
         self._is_closed = True
 
@@ -35,7 +35,7 @@ class Tasks:
         """Run an async function in a task, unless `close` was called.
 
         Raises:
-            RuntimeError: the owner does not run yet.
+            RuntimeError: `open` was not called yet.
         """
         if self._nursery is not None:
             self._nursery.start_soon(function, *args, name=name)

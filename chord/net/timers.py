@@ -12,14 +12,14 @@ import trio
 K = TypeVar("K", bound=Hashable)
 
 STALE_MAX: Final = 64
-"""How many stale heap entries may be kept beyond one for each deadline."""
+"""Largest number of stale heap entries, beyond one for each deadline."""
 
 
 class TimerTask:
     """Wakes one task at the earliest of the times that it was given.
 
     Attributes:
-        at: the next time, on Trio's clock; infinity if no time is set.
+        at: the next time at which the task wakes, on Trio's clock; infinity if no time is set.
     """
 
     __slots__ = ("_nap", "_task", "at")
@@ -30,16 +30,18 @@ class TimerTask:
         self._task: trio.lowlevel.Task | None = None
 
     def by(self, when: float) -> None:
-        """Wake at this time, or at the earlier time that is set already."""
+        """Wake at this time on Trio's clock, or at the earlier time that is already set."""
         if when < self.at:
             self.at = when
             if self._nap is not None:
                 self._nap.deadline = when
 
     async def run(self, sweep: Callable[[float], float]) -> None:
-        """Call `sweep` with the current time whenever `at` has come, until cancelled.
+        """Call `sweep` whenever the time `at` has come, until cancelled.
 
-        `sweep` returns the next time; infinity for none.
+        Args:
+            sweep: gets the current time, and returns the time at which to call it next, both on Trio's clock; infinity
+                for no next time.
         """
         self._task = trio.lowlevel.current_task()
         while True:
@@ -63,6 +65,8 @@ class TimerTask:
 class Deadlines(Generic[K]):
     """Deadlines of many items, nearly all of them cancelled before they are due.
 
+    Deadlines are times on one clock that the user chooses. Items are any hashable objects, each with one deadline.
+
     A heap has an entry for each deadline that was set. Only the last entry of an item counts. Stale entries are dropped
     when they reach the top, or when there are too many of them. So the next deadline is found at once.
     """
@@ -75,7 +79,7 @@ class Deadlines(Generic[K]):
         self._last_number = 0  # of the entries; of two entries with the same time, the older comes first
 
     def set(self, what: K, when: float) -> None:
-        """Set the deadline of an item, and drop its earlier deadline."""
+        """Set the deadline of an item, in place of any deadline that it has."""
         self._last_number = number = self._last_number + 1
         due, lines = self._due, self._lines
         due[what] = number
@@ -89,9 +93,9 @@ class Deadlines(Generic[K]):
         self._due.pop(what, None)
 
     def expired(self, now: float) -> Iterator[K]:
-        """Remove and yield the items that are due, the earliest deadline first.
+        """Remove and yield the items with deadlines up to `now`, the earliest deadline first.
 
-        The caller may set and clear deadlines meanwhile.
+        `now` is on the clock of the deadlines. The caller may set and clear deadlines meanwhile.
         """
         while self.next() <= now:
             _, _, what = heappop(self._lines)
@@ -99,7 +103,7 @@ class Deadlines(Generic[K]):
             yield what
 
     def next(self) -> float:
-        """Return the next deadline; infinity if no deadline is set."""
+        """Return the earliest deadline of any item; infinity if no deadline is set."""
         lines = self._lines
         while lines:
             when, number, what = lines[0]
@@ -123,7 +127,7 @@ class Timers:
         self._due: Deadlines[Callable[[], None]] = Deadlines()
 
     def set(self, do: Callable[[], None], when: float) -> None:
-        """Run a callback at this time, and not at the time that was set before."""
+        """Run a callback once at this time on Trio's clock, in place of any time that was set for it before."""
         self._due.set(do, when)
         if when < self.alarm.at:
             self.alarm.by(when)
@@ -133,7 +137,10 @@ class Timers:
         self._due.clear(do)
 
     def sweep(self, now: float) -> float:
-        """Run the callbacks that are due; return the next due time, or infinity for none."""
+        """Run the callbacks with times up to `now`; return the time of the next callback, or infinity for none.
+
+        Both times are on Trio's clock.
+        """
         for do in self._due.expired(now):  # a callback may cancel another one
             do()
         return self._due.next()

@@ -31,20 +31,20 @@ class Listener(Protocol):
 
     @property
     def address(self) -> str:
-        """The bound HOST:PORT; the real port if port 0 was asked for."""
+        """The bound address, HOST:PORT, with the port that the system chose if port 0 was asked for."""
 
     async def accept(self) -> Stream:
-        """Wait for the next stream."""
+        """Wait for the next stream that a caller opens to this address."""
 
     async def aclose(self) -> None:
-        """Stop accepting."""
+        """Stop accepting; streams that were accepted stay open."""
 
 
 class Transport(Protocol):
     """Opens byte streams between addresses."""
 
     async def open_stream(self, address: str) -> Stream:
-        """Open a stream to an address.
+        """Open a stream to an address, HOST:PORT.
 
         Raises:
             PeerUnreachable: no process listens there, or the network reports an error.
@@ -58,7 +58,7 @@ class Transport(Protocol):
         """
 
     def shortage(self) -> str:
-        """Return why streams could not be opened or accepted lately; "" if they could."""
+        """Return which resource for streams ran out in the last ten seconds, as a sentence; "" for none."""
 
 
 # -- TCP --------------------------------------------------------------------------------------
@@ -81,8 +81,9 @@ class TcpListener:
 
     Args:
         listener: the bound listener.
-        exhausted: called with the error when the system refuses one more descriptor. It returns the reason to report.
-        spare: the descriptor kept for refusing callers. It has priority over outgoing connections.
+        exhausted: called with the error when the system refuses one more file descriptor. It returns the reason to
+            report to a caller.
+        spare: the file descriptor kept for refusing callers. It has priority over outgoing connections.
     """
 
     def __init__(self, listener: trio.SocketListener, exhausted: Callable[[OSError], str], spare: Spare) -> None:
@@ -94,14 +95,18 @@ class TcpListener:
 
     @property
     def address(self) -> str:
-        """The bound HOST:PORT."""
+        """The bound address, HOST:PORT."""
         return self._address
 
     async def accept(self) -> trio.SocketStream:
         """Wait for the next connection.
 
         If the process has run out of file descriptors or memory, the listener waits until some are free. Open
-        connections go on. With its spare descriptor the listener tells each new caller why it is refused.
+        connections go on. Meanwhile the listener uses its spare descriptor to accept each new caller and to refuse it
+        with a reason.
+
+        Raises:
+            OSError: the listener failed for another reason.
         """
         while True:
             try:
@@ -132,13 +137,16 @@ class TcpListener:
         return stream is not None
 
     async def aclose(self) -> None:
-        """Stop accepting."""
+        """Stop accepting; streams that were accepted stay open."""
         self._spare.close()
         await self._listener.aclose()
 
 
 class Spare:
-    """A file descriptor kept in reserve, to be freed when the system opens no more."""
+    """A file descriptor kept in reserve.
+
+    When the system opens no more, a listener frees it, so that it can accept a caller and refuse it with a reason.
+    """
 
     def __init__(self) -> None:
         self._fd: int | None = None
@@ -146,12 +154,12 @@ class Spare:
         self._is_lent = False
 
     def keep(self) -> None:
-        """Start to keep a descriptor, until `close`."""
+        """Open the descriptor, and keep it in reserve until `close`."""
         self._is_kept = True
         self.is_missing()
 
     def is_missing(self) -> bool:
-        """Try to open the descriptor; return whether it should be open and is not."""
+        """Open the descriptor if it should be open and is not; return whether that failed."""
         if self._is_kept and self._fd is None and not self._is_lent:
             with suppress(OSError):
                 self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -159,7 +167,7 @@ class Spare:
 
     @contextmanager
     def lent(self) -> Iterator[bool]:
-        """Free the descriptor for use by the block; yield whether it was open."""
+        """Free the descriptor while the `with` block runs; yield whether it was open."""
         self.is_missing()
         is_there = self._fd is not None
         self._release()
@@ -185,11 +193,11 @@ class TcpTransport:
     """Streams over TCP.
 
     Args:
-        lookups_max: limit of host names that are looked up at the same time; see `Limits`.
-        now: returns the time in seconds; a shortage of descriptors ends by this clock.
+        lookups_max: the largest number of host names that are looked up at the same time.
+        now: returns the time in seconds, by which `shortage` measures its ten seconds.
 
     Attributes:
-        on_shortage: called when the system refuses one more descriptor, to make room.
+        on_shortage: functions that are called when the system refuses one more file descriptor, to make room.
     """
 
     def __init__(
@@ -203,9 +211,9 @@ class TcpTransport:
         self._why = ""
 
     def shortage(self) -> str:
-        """Return why streams could not be opened or accepted lately; "" if they could.
+        """Return which resource for streams ran out in the last ten seconds, as a sentence; "" for none.
 
-        A shortage is over when no descriptor was refused for ten seconds.
+        The resource is file descriptors, or memory of the system.
         """
         return self._why if self._now() - self._exhausted_at < _SHORTAGE_S else ""
 
@@ -221,7 +229,7 @@ class TcpTransport:
         return self._why
 
     async def open_stream(self, address: str) -> trio.SocketStream:
-        """Connect to HOST:PORT.
+        """Connect to an address, HOST:PORT.
 
         Raises:
             PeerUnreachable: no process listens there, the address or the host does not exist, or the network reports an
@@ -302,10 +310,10 @@ async def _open_first(hosts: list[str], port: int) -> trio.SocketStream:
 
 
 def remote_host(stream: Stream) -> str | None:
-    """Return the host at the other end of a stream, or None for loopback.
+    """Return the IP address at the other end of a stream, or None for loopback.
 
     Connections from loopback are not counted by host. A stream that is not TCP may name its host in an attribute
-    `remote_host`. If it does not, or if a TCP stream is closed already, the result is None, too.
+    `remote_host`. The result is also None if it does not, or if a TCP stream is already closed.
     """
     if not isinstance(stream, trio.SocketStream):
         return getattr(stream, "remote_host", None)
@@ -320,20 +328,28 @@ def remote_host(stream: Stream) -> str | None:
 
 
 class Pipe(Protocol):
-    """The stream operations of a connection, with a write that does not wait."""
+    """The stream operations of a connection, with a non-blocking write."""
 
     async def receive_some(self, max_bytes: int) -> bytes | bytearray:
-        """Receive like `Stream.receive_some`."""
+        """Wait for bytes, and return at most `max_bytes` of them; empty if the peer has closed the stream.
+
+        Raises:
+            trio.BrokenResourceError: the connection is broken.
+        """
 
     def send_nowait(self, data: bytes) -> int:
         """Write without waiting, and return how many bytes were taken.
 
-        No bytes are taken if the stream cannot write without waiting, or if the connection is broken. In that case the
-        next `send_all` raises the error.
+        No bytes are taken if the stream has no non-blocking write, or if the connection is broken. A broken connection
+        makes the next `send_all` raise the error.
         """
 
     async def send_all(self, data: bytes) -> None:
-        """Send like `Stream.send_all`."""
+        """Wait until the operating system has taken all bytes.
+
+        Raises:
+            trio.BrokenResourceError: the connection is broken.
+        """
 
 
 def pipe_of(stream: Stream) -> Pipe:
@@ -355,9 +371,12 @@ class TcpPipe:
         self.send_all = stream.send_all
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        """Wait until the socket is readable, then read.
+        """Wait until the socket is readable, and return at most `max_bytes`; empty if the peer has closed the stream.
 
-        Trio would try to read before it waits. That costs time, and data is rarely there already.
+        Trio would try to read before it waits. That costs time, and data is rarely already there.
+
+        Raises:
+            trio.BrokenResourceError: the connection is broken.
         """
         while True:
             await trio.lowlevel.wait_readable(self._fd)
@@ -369,7 +388,7 @@ class TcpPipe:
                 raise trio.BrokenResourceError(str(error)) from error
 
     def send_nowait(self, data: bytes) -> int:
-        """Write as many bytes as the operating system takes now."""
+        """Write as many bytes as the operating system takes now, and return their number; 0 on an error."""
         try:
             return os.write(self._fd, data)
         except OSError:
@@ -377,9 +396,9 @@ class TcpPipe:
 
 
 class PlainPipe:
-    """The bytes of a stream that has no write without waiting.
+    """A pipe for a stream that has no non-blocking write.
 
-    It takes no bytes at once. So the send buffer sends every frame with `send_all`, in a task.
+    Its `send_nowait` takes no bytes. So the send buffer sends every frame with `send_all`, in a task.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -387,7 +406,7 @@ class PlainPipe:
         self.send_all = stream.send_all
 
     def send_nowait(self, data: bytes) -> int:
-        """Take no bytes, so that the caller uses `send_all`."""
+        """Take no bytes and return 0, so that the caller uses `send_all`."""
         return 0
 
 
