@@ -56,7 +56,7 @@ NO_ROOM: Final = Overloaded("no room in this answer", after_ms=0)
 
 
 def has_no_room(outcome: Reply | ChordError) -> bool:
-    """Whether an item had no room in the reply, so it must be sent again at once."""
+    """Return whether the outcome of an item says that it had no room in the reply, so it must be sent again at once."""
     return isinstance(outcome, Overloaded) and outcome.after_ms == 0
 
 
@@ -74,7 +74,7 @@ class Frame(NamedTuple):
     """The items of a batch that one request carries.
 
     Attributes:
-        places: the indexes of the items in the whole batch.
+        places: the index in the whole batch of each item in this frame.
         request: the request with these items, in the same order; a single item is a request itself.
     """
 
@@ -82,19 +82,24 @@ class Frame(NamedTuple):
     request: BatchRequest | Item
 
     def outcomes(self, answer: Reply | ChordError) -> Iterator[tuple[int, Reply | ChordError]]:
-        """Return the index in the whole batch, and the outcome, of each item here."""
+        """Yield the index in the whole batch and the outcome of each item in this frame.
+
+        Args:
+            answer: the reply to `request`, or its error, which is then the outcome of each item.
+        """
         return zip(self.places, unpack(self.request, answer), strict=True)
 
     def is_refused_whole(self, answer: Reply | ChordError) -> bool:
-        """Whether the answer refuses all items: they must be sent in smaller frames.
+        """Return whether the answer refuses all items of this frame: they must be sent in smaller frames.
 
-        An item that causes the refusal is alone in a frame in the end, and the other items get their answers.
+        An item that causes the refusal is alone in a frame in the end, and the other items get their answers. So the
+        result is False for a frame with one item.
         """
         return len(self.places) > 1 and isinstance(answer, REFUSED_WHOLE)
 
 
 def frames(items: Sequence[Item], places: Iterable[int], count_max: int = BATCH_ITEMS_MAX) -> Iterator[Frame]:
-    """Divide items of a batch into frames that fit the limits.
+    """Yield frames that together carry items of a batch, each within the limits of a request.
 
     Args:
         items: all items of a batch. An item that is too large for a frame of a batch is alone in its frame.
@@ -158,10 +163,14 @@ class Room:
 
 
 def pack(batch: BatchRequest, outcomes: Sequence[Reply | ChordError]) -> BatchReplies:
-    """Return the reply to a batch, with the outcomes in the order of the items.
+    """Return the reply to a batch.
 
-    Values take the room of one frame in this order. A read gets `NO_ROOM` if its values do not fit the rest of the
-    frame. The lists of replicas are left out.
+    Values take the room of one frame, in the order of the items. The outcome of a read becomes `NO_ROOM` if its values
+    do not fit the rest of the frame. The lists of replicas in the outcomes are left out.
+
+    Args:
+        batch: the request.
+        outcomes: the reply or the error of each item, in the order of the items.
     """
     room = Room()
     got: list[Got] = []
@@ -182,10 +191,12 @@ def pack(batch: BatchRequest, outcomes: Sequence[Reply | ChordError]) -> BatchRe
 
 
 def unpack(request: Request, answer: Reply | ChordError) -> list[Reply | ChordError]:
-    """Return the outcome of each item of a request: a batch, or a single item.
+    """Return the outcome of each item of a request, in the order of the items.
 
-    An error as the answer is the outcome of every item. If the answer does not fit the batch, every outcome is
-    `MalformedMessage`.
+    Args:
+        request: a batch, or a single item.
+        answer: the reply to it, or its error, which is then the outcome of every item. If a reply does not fit the
+            batch, every outcome is `MalformedMessage`.
     """
     if not isinstance(request, (GetMany, PutMany)):
         return [answer]

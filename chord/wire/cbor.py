@@ -58,7 +58,7 @@ _SHORT_UNSIGNED, _SHORT_BYTES, _SHORT_TEXT, _SHORT_ARRAY = (
 class Encoder:
     """Encodes messages as CBOR.
 
-    A struct becomes an array of its tag, if it has one, and its fields.
+    A struct becomes an array of its tag, if its class has one, and its fields.
 
     Args:
         point_bytes: the width of a point in bytes. Points are the only type with a form that depends on the ring.
@@ -190,10 +190,11 @@ _LENGTH_BYTES: Final = {major + 24 + power: 1 << power for major in (_BYTES, _TE
 
 
 def require_items(body: bytes, items_max: int) -> None:
-    """Refuse a body with more than `items_max` items, without decoding it.
+    """Refuse the body of a frame with more than `items_max` CBOR items, without decoding it.
 
-    Decoding would make an object of each item, which takes time. A body has no more items than bytes, so a small body
-    passes at once. In a large body only the heads of the items are read.
+    Every string, number and array is an item, also inside an array. Decoding would make an object of each item, which
+    takes time. A body has no more items than bytes, so a small body passes at once. In a large body only the heads of
+    the items are read.
 
     Raises:
         MalformedMessage: the body has more items, or it is not CBOR.
@@ -250,7 +251,8 @@ _ENDING: Final = _head(_BYTES, len(_GUARD)) + _GUARD
 def decode(body: bytes) -> Any:
     """Decode exactly one item of strict CBOR.
 
-    Strict CBOR has no tags, no indefinite lengths, no duplicate or odd map keys, and no depth over 16.
+    Strict CBOR has no tags, no indefinite lengths, no duplicate map keys, no arrays or maps as map keys, and no depth
+    over 16. The result is plain: int, float, bytes, str, bool, None, list or dict.
 
     cbor2 does not say how many bytes it consumed, and a slower decoder that does would double the cost. So the body is
     decoded as the first of two items. The second item is a guard: a string of zeros at least as long as the body.

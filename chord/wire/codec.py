@@ -85,10 +85,10 @@ class Frames:
 
     Args:
         limit: see the attribute.
-        items_max: the largest number of CBOR items in a body.
+        items_max: the largest number of CBOR items in the body of a frame.
 
     Attributes:
-        limit: the largest body accepted, in bytes. It may be raised once the peer is known.
+        limit: the largest body of a frame that is accepted, in bytes. It may be raised once the peer is known.
         is_partial: whether the bytes so far end inside a frame.
     """
 
@@ -99,11 +99,14 @@ class Frames:
         self._rest = bytearray()
 
     def feed(self, data: bytes | bytearray) -> list[tuple[FrameKind, bytes]]:
-        """Return the frames that these bytes complete, in order.
+        """Take the next bytes of the stream, and return the frames that they complete, in order.
+
+        Returns:
+            The kind and the body of each frame.
 
         Raises:
-            MalformedMessage: the kind is unknown, or a body has too many bytes or items. The stream cannot be used any
-                more.
+            MalformedMessage: the kind of a frame is unknown, or a body has too many bytes or items. The stream is of no
+                further use.
         """
         rest = self._rest
         if not rest and int.from_bytes(data[1:PREFIX_BYTES], "big") == len(data) - PREFIX_BYTES <= self.limit:
@@ -142,11 +145,11 @@ class Frames:
 
     @property
     def partial_bytes(self) -> int:
-        """Bytes received of the unfinished frame."""
+        """The number of bytes received of the unfinished frame; 0 without one."""
         return len(self._rest)
 
     def drop(self) -> None:
-        """Free the memory of the unfinished frame; the stream cannot be used any more."""
+        """Free the memory of the unfinished frame. The stream is of no further use."""
         self._rest = bytearray()
 
 
@@ -158,9 +161,16 @@ def _frame(kind: FrameKind, body: bytes) -> bytes:
 
 
 def open_envelope(body: bytes, fields: int) -> list[Any]:
-    """Decode an array of at least this many fields, the first of them a call id.
+    """Decode the body of a call, a reply or an error: an array that begins with a call id.
 
-    The second field of a reply is its content, which `Codec.finish` checks.
+    The second field of a reply or an error is its content, which `Codec.finish` checks.
+
+    Args:
+        body: the body of the frame.
+        fields: the smallest number of fields of the array.
+
+    Returns:
+        The fields.
 
     Raises:
         MalformedMessage: the body is anything else.
@@ -174,10 +184,10 @@ def open_envelope(body: bytes, fields: int) -> list[Any]:
 
 
 def cut_in(envelope: list[Any], fields: int) -> int:
-    """Return the number of the newest cut that the sender of an envelope knew; 0: none.
+    """Return the number of the newest cut that the sender of an envelope knew; 0: it knew none.
 
     Args:
-        envelope: see `open_envelope`.
+        envelope: the fields of a call, a reply or an error, from `open_envelope`.
         fields: the number of fields before the number of the cut.
 
     Raises:
@@ -196,8 +206,8 @@ class Call(msgspec.Struct, frozen=True):
 
     Attributes:
         call_id: the number of the call on its connection.
-        vnode: the vnode that is called; None: the node, or `request` is an error.
-        budget_ms: the time that the caller leaves for the answer, in ms.
+        vnode: the id of the called vnode; None: the call is to the node, or `request` is an error.
+        budget_ms: the time until the caller's deadline when it sent the call, in ms.
         request: the request; if it could not be decoded, the error to answer with.
         sent_ms: when the call was sent, in ms on the sender's clock since the stream was opened.
         cut: the number of the newest cut that the sender knew; 0: none.
@@ -212,7 +222,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Codec:
-    """Encodes and decodes all frames that may contain points of a circle.
+    """Encodes and decodes all frames that may contain points of a circle: calls, replies and errors.
 
     One codec serves all streams. Its only state is the encoding of the latest small request, for requests that go to
     several nodes. The `encode_…` methods return whole frames; the `decode_…` methods take the body of a frame.
@@ -234,8 +244,8 @@ class Codec:
 
         Args:
             call_id: the number of the call on its connection.
-            vnode: the vnode to call; None: the node.
-            budget_ms: the time for the answer, in ms; cut to `BUDGET_MS_MAX`.
+            vnode: the id of the vnode to call; None: the node.
+            budget_ms: the time until the caller's deadline, in ms; at most `BUDGET_MS_MAX` is sent.
             request: the request.
             sent_ms: when the call leaves, in ms on the sender's clock since the stream was opened.
             cut: the number of the newest cut that the sender knows; 0: none, and the frame has no number.
@@ -259,15 +269,23 @@ class Codec:
         return self._to_vnode.pack(prefix, fields, 0x1B, call_id, 0x40 + self._width, at, 0x1A, budget_ms) + content
 
     def encode_reply(self, call_id: int, reply: Reply, cut: int = 0) -> bytes:
-        """Return the frame of a reply; for `cut` see `encode_call`."""
+        """Return the frame of a reply.
+
+        Args:
+            call_id: the id of the call that it answers.
+            reply: the reply.
+            cut: the number of the newest cut that the sender knows; 0: none, and the frame has no number.
+        """
         return _answer(_REPLY, call_id, self._encode(reply), cut)
 
     def encode_error(self, call_id: int, error: ChordError | ErrorReply, cut: int = 0) -> bytes:
-        """Return the frame that answers a call with an error; for `cut` see `encode_call`."""
+        """Return the frame that answers a call with an error; for the arguments see `encode_reply`."""
         return _answer(_ERROR, call_id, self._encode(_error_reply(error)), cut)
 
     def decode_call(self, body: bytes) -> Call:
-        """Return a call; an error inside a readable envelope replaces the request.
+        """Decode the body of a call's frame.
+
+        If only the vnode or the request in it is invalid, the `request` of the result is the error to answer with.
 
         Raises:
             MalformedMessage: the envelope cannot be read.
@@ -305,7 +323,11 @@ class Codec:
             raise MalformedMessage(f"{expected.__name__}: {error}") from None
 
     def decode_reply(self, body: bytes, expected: type[_Reply]) -> tuple[int, _Reply]:
-        """Return call id and reply, if the caller knows the type of the reply beforehand.
+        """Decode the body of a reply's frame; return the id of the answered call, and the reply.
+
+        Args:
+            body: the body of the frame.
+            expected: the type of the reply.
 
         Raises:
             MalformedMessage: the frame cannot be read, or the reply is not of the expected type.
@@ -314,7 +336,9 @@ class Codec:
         return call_id, self.finish(content, expected)
 
     def decode_error(self, body: bytes) -> tuple[int, ChordError]:
-        """Return the id of the call that failed, and the error to raise.
+        """Decode the body of an error's frame; return the id of the failed call, and the error to raise.
+
+        The id 0 says that the peer refuses the connection.
 
         Raises:
             MalformedMessage: the frame cannot be read.
@@ -361,16 +385,16 @@ _encode_plain: Final = Encoder(0, BODY_BYTES_MAX).encode
 
 
 def encode_hello(hello: Hello) -> bytes:
-    """Return the frame of a hello, the first of a stream.
+    """Return the frame of a hello, the first frame of a stream.
 
-    The frame leaves out `cuts` and `features` if the sender has neither.
+    The frame leaves out the fields `cuts` and `features` if both have their defaults.
     """
     is_whole = hello.cuts or hello.features
     return _frame(FrameKind.HELLO, _encode_plain(hello if is_whole else msgspec.structs.astuple(hello)[:-2]))
 
 
 def decode_hello(body: bytes) -> Hello:
-    """Return the peer's hello.
+    """Return the peer's hello, from the body of its frame.
 
     Raises:
         MalformedMessage: the body is not a `Hello`.
@@ -391,7 +415,7 @@ def encode_refusal(error: ChordError) -> bytes:
 
 
 def decode_refusal(body: bytes) -> ChordError:
-    """Return the error with which a connection was refused.
+    """Return the error with which the peer refused the connection, from the body of its frame.
 
     Raises:
         MalformedMessage: the frame cannot be read.
@@ -411,9 +435,9 @@ GOODBYE: Final = _frame(FrameKind.CAST, _encode_plain((1,)))
 
 
 def is_goodbye(body: bytes) -> bool:
-    """Return whether a cast is a goodbye.
+    """Return whether a cast, given by the body of its frame, is a goodbye.
 
-    The caller ignores other casts, which belong to later versions.
+    A cast is a frame without an answer. The caller ignores other casts, which belong to later versions.
 
     Raises:
         MalformedMessage: the body is not a cast.

@@ -41,11 +41,11 @@ class CutNumber:
 
     Args:
         on_higher: called with each higher number, before the message that brought it is handled. It returns the new
-            value of `number`. It must not raise.
-        lock: held while the number changes. A client needs it if threads share the client.
+            value of `number`: the higher number, or the old one to ignore it. It must not raise.
+        lock: held while the number changes; None: no lock. A client needs one if threads share the client.
 
     Attributes:
-        number: the number, which the next message carries.
+        number: the number of the newest cut, which the next message carries.
     """
 
     __slots__ = ("_lock", "_on_higher", "number")
@@ -58,7 +58,7 @@ class CutNumber:
         self._lock = lock or nullcontext()
 
     def see(self, number: int) -> None:
-        """Take a number that a message brought, and cut if the number is higher."""
+        """Take the number of a cut that a message brought; if it is higher than `number`, call `on_higher`."""
         if number > self.number:
             with self._lock:
                 if number > self.number:
@@ -71,8 +71,8 @@ def next_number(number: int, now_ms: int, rng: random.Random) -> int:
     Its last bits are random, so that two commands that begin at once make two cuts.
 
     Args:
-        number: the newest number that any node knows.
-        now_ms: the wall clock, in ms since 1970.
+        number: the number of the newest cut that any node knows.
+        now_ms: the present time of the wall clock, in ms since 1970.
         rng: the source of the random bits.
     """
     began_ms = min(max(began_ms_of(number) + 1, now_ms), began_ms_of(CUT_MAX))
@@ -80,5 +80,5 @@ def next_number(number: int, now_ms: int, rng: random.Random) -> int:
 
 
 def began_ms_of(number: int) -> int:
-    """Return when the cut with a number began, in ms since 1970."""
+    """Return the time in the number of a cut: when the cut began, in ms since 1970 on the wall clock."""
     return number >> _RANDOM_BITS

@@ -18,17 +18,17 @@ NAMES_MAX = 1024
 
 
 class HelloPolicy:
-    """One node's side of every handshake.
+    """One node's side of every handshake: its own hello, and the checks of a peer's hello.
 
     Args:
         constants: the constants of the ring.
-        features: see `Hello`.
+        features: bits for the optional features of this node, such as `FEATURE_MEMBERS`.
 
     Attributes:
         ring_id: sixteen bytes, made when the ring was founded. None until this node has founded or joined a ring, or
             read the id from its persisted state.
-        names: the name of each peer, by address, from the latest hellos.
-        without_members: the peers that keep no membership list, by address, from the latest hellos.
+        names: the name for people of each peer, by address, from the latest hellos.
+        without_members: the addresses of the peers that keep no membership list, as keys, from the latest hellos.
     """
 
     def __init__(self, constants: RingConstants, features: int = 0) -> None:
@@ -43,7 +43,14 @@ class HelloPolicy:
         self.ring_id: bytes | None = None
 
     def introduce(self, address: str, incarnation: bytes, vnodes: Iterable[Point], name: str) -> None:
-        """Use this address, this incarnation, these ids and this name in every hello from now on."""
+        """Set what every hello of this node says from now on.
+
+        Args:
+            address: the advertised address of the node.
+            incarnation: the incarnation of its store.
+            vnodes: the ids of its vnodes.
+            name: its name for people.
+        """
         self._address, self._incarnation, self._name = address, incarnation, name
         width = self._constants.circle.width
         self._vnodes = tuple(int(point).to_bytes(width, "big") for point in vnodes)
@@ -51,7 +58,7 @@ class HelloPolicy:
     def learn(self, ring_id: bytes | None) -> None:
         """Adopt the ring id of the member through which this node joins.
 
-        A node that has a ring id keeps it. None, the id of a node that has not joined, changes nothing.
+        A node that has a ring id keeps it. If `ring_id` is None, the member has not joined a ring, and nothing changes.
 
         Raises:
             OtherRing: definite; this node belongs to another ring.
@@ -63,7 +70,7 @@ class HelloPolicy:
         self.ring_id = self.ring_id or ring_id
 
     def hello(self, stream: StreamName) -> Hello:
-        """Return this node's hello for a stream of this kind."""
+        """Return this node's hello for a control stream or a bulk stream."""
         return Hello(
             version_min=PROTOCOL_VERSION,
             version_max=PROTOCOL_VERSION,

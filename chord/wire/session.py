@@ -46,12 +46,12 @@ class Handshake:
     """The peer's first frame on a new stream, and the rules for both hellos.
 
     Args:
-        limits: the sizes of frames.
-        hello_bytes_max: largest first frame in bytes; default: the largest frame of a control stream.
+        limits: the largest sizes of frames.
+        hello_bytes_max: largest body of the first frame in bytes; None: the largest body of a control stream.
 
     Attributes:
         frames: cuts the stream into frames, also after the handshake.
-        early: the frames behind the hello that arrived with its last bytes.
+        early: the kind and the body of each frame that arrived together with the end of the hello.
     """
 
     def __init__(self, limits: Limits, hello_bytes_max: int | None = None) -> None:
@@ -63,7 +63,7 @@ class Handshake:
         """Take bytes from the stream.
 
         Returns:
-            The peer's hello, or the error with which the peer refuses the connection; None if neither is complete.
+            The peer's hello, or the error with which the peer refuses the connection; None until either is complete.
 
         Raises:
             MalformedMessage: the first frame is neither a hello nor a refusal.
@@ -97,12 +97,12 @@ class Handshake:
 
 
 class Waiting(msgspec.Struct, eq=False):
-    """A call without a reply.
+    """A call that has no reply yet.
 
     Attributes:
-        callback: gets the outcome.
+        callback: gets the reply or the error.
         asked: the type of the request.
-        sent_at: when it was made, on the clock of the code that moves the bytes.
+        sent_at: when the request was sent, in seconds on the clock of the user of `OpenCalls`.
     """
 
     callback: OnReply
@@ -120,12 +120,12 @@ class OpenCalls:
     Args:
         codec: encodes the calls and decodes the replies.
         cuts: the number of the newest cut that this side knows. Replies may bring higher numbers.
-        carries_cuts: whether the calls carry the number, because the peer takes it.
         on_end: called with the id of each call that a frame or `take` ends, for example to clear the deadline of the
             call.
+        carries_cuts: whether the calls carry the number of the newest cut, because the peer takes it.
 
     Attributes:
-        waiting: the calls, by id.
+        waiting: the calls without a reply, by id.
     """
 
     __slots__ = ("_carries_cuts", "_codec", "_cuts", "_last_id", "_on_end", "waiting")
@@ -143,15 +143,15 @@ class OpenCalls:
     def encode(
         self, vnode: Point | None, request: Request, budget_s: float, sent_s: float
     ) -> tuple[int, bytes]:
-        """Give a new call an id; return the id and the frame.
+        """Give a new call an id; return the id and the frame to send.
 
-        The caller adds the call to `waiting`.
+        The caller of this method adds the call to `waiting`.
 
         Args:
-            vnode: the vnode to call; None: the node.
+            vnode: the id of the vnode to call; None: the node.
             request: the request.
-            budget_s: time that the caller gives the call, in seconds.
-            sent_s: time since the stream was opened, in seconds.
+            budget_s: the time until the deadline of the call, in seconds.
+            sent_s: the time since the stream was opened, in seconds.
         """
         self._last_id = call_id = self._last_id + 1
         # Not less than is left: the caller's own deadline must pass before the peer reports that it passed.
@@ -160,9 +160,9 @@ class OpenCalls:
         return call_id, self._codec.encode_call(call_id, vnode, budget_ms, request, int(1000 * sent_s), cut)
 
     def take(self, call_id: int) -> Waiting | None:
-        """Remove a call and return it; None if it has ended. A later reply is ignored.
+        """Remove a call from `waiting`, and return it; None if it has already ended. A later reply is ignored.
 
-        No callback runs, but `on_end` is called, also for a call that has ended.
+        The callback of the call does not run. `on_end` is called, also for a call that has already ended.
         """
         self._on_end(call_id)
         return self.waiting.pop(call_id, None)
@@ -173,8 +173,11 @@ class OpenCalls:
         If the reply is not of the expected type, the callback gets `MalformedMessage`. If the caller has given up the
         call, nothing happens.
 
+        Args:
+            body: the body of the frame.
+
         Returns:
-            The call that has ended, if any.
+            The call that has ended; None if the caller had given it up.
 
         Raises:
             MalformedMessage: the envelope cannot be read. The stream is of no further use.
@@ -197,8 +200,12 @@ class OpenCalls:
     def on_error(self, body: bytes) -> ChordError | Waiting | None:
         """End the call that an error frame answers: run its callback with the error.
 
+        Args:
+            body: the body of the frame.
+
         Returns:
-            The error, if the peer refuses the whole connection with it. Otherwise the call that has ended, if any.
+            The error, if the peer refuses the whole connection with it. Otherwise the call that has ended; None if the
+                caller had given it up.
 
         Raises:
             MalformedMessage: the frame cannot be read. The stream is of no further use.
@@ -212,9 +219,12 @@ class OpenCalls:
         return waiting
 
     def end(self, error: Callable[[], ChordError]) -> None:
-        """End every call: run its callback with a new error from `error`.
+        """End every call in `waiting`: run its callback with an error.
 
         `on_end` is not called.
+
+        Args:
+            error: makes the error, once for each call.
         """
         waiting, self.waiting = self.waiting, {}
         for each in waiting.values():
@@ -226,14 +236,14 @@ class ClientStream:
 
     Args:
         address: the node's address, for error messages.
-        name: the kind of stream.
-        limits: the sizes of frames.
+        name: the kind of stream, control or bulk.
+        limits: the largest sizes of frames.
         cuts: the number of the newest cut that the client knows.
 
     Attributes:
-        hello_bytes: the bytes to send first.
-        hello: the node's hello; None before it arrived.
-        is_draining: the node said goodbye. Open calls get their replies, and the stream takes no new ones.
+        hello_bytes: the bytes to send first, with the client's hello.
+        hello: the node's hello; None until it has arrived.
+        is_draining: the node said goodbye. Open calls get their replies, and the stream takes no new calls.
     """
 
     def __init__(self, address: str, name: StreamName, limits: Limits, cuts: CutNumber) -> None:
@@ -250,10 +260,10 @@ class ClientStream:
         self._frame_bytes_max = PREFIX_BYTES + size
 
     def is_waiting(self, call_ids: Set[int] | None = None) -> bool:
-        """Return whether a call still waits for its reply.
+        """Return whether any call still waits for its reply.
 
         Args:
-            call_ids: the calls that count; default: all.
+            call_ids: the ids of the calls that count; None: all calls.
         """
         waiting = self._calls.waiting if self._calls else {}
         return bool(waiting) if call_ids is None else not call_ids.isdisjoint(waiting)
@@ -264,11 +274,12 @@ class ClientStream:
         """Begin a call, after the hello has arrived. The caller sends the returned bytes.
 
         Args:
-            vnode: the vnode to call; None: the node.
+            vnode: the id of the vnode to call; None: the node.
             request: the request.
-            budget_s: time that the caller gives the call, in seconds; at least 1 ms is sent. No deadline is kept here.
-            now: the time, by the clock that `receive` gets.
-            callback: gets the outcome.
+            budget_s: the time until the deadline of the call, in seconds; at least 1 ms is sent. This object does not
+                end the call at its deadline.
+            now: the current time, in seconds on the clock that `receive` also gets.
+            callback: gets the reply or the error.
 
         Returns:
             The id of the call, for `give_up`, and the bytes to send.
@@ -301,6 +312,10 @@ class ClientStream:
 
     def receive(self, data: bytes, now: float) -> None:
         """Take bytes from the node, and run the callbacks of the calls that they answer.
+
+        Args:
+            data: the bytes.
+            now: the current time, in seconds on the clock that `call` also gets.
 
         Raises:
             ChordError: the node refuses the client, or does not keep the protocol. The stream is of no further use.
@@ -344,8 +359,8 @@ class ClientStream:
         """Return the error for a stream that ends before the node's hello.
 
         Args:
-            why: the reason.
-            is_late: whether the caller's time ran out.
+            why: the reason, as a part of the message.
+            is_late: whether the caller's deadline has passed.
         """
         message = f"no answer from {self.address} ({why})"
         return PeerUnreachable(message, is_late=is_late, is_taken=True)
@@ -356,7 +371,7 @@ class ClientStream:
         The calls may have taken effect.
 
         Args:
-            why: the reason.
+            why: the reason, as a part of the message.
         """
         if self._calls is not None:
             self._calls.end(lambda: PeerLost(f"the connection to {self.address} was lost ({why})"))
