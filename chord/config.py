@@ -38,7 +38,7 @@ class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         bits: m, the width of the identifier circle in bits; 3 to 160.
-        successors: r, the number of other nodes that a successor list spans; 1 to 64. 8 suffices up to about 250 nodes,
+        successors: r, the number of other nodes that a successor list names; 1 to 64. 8 suffices up to about 250 nodes,
             16 above.
         replicas: N, the number of nodes that keep a copy of each record; 1 to 16, and at most `successors` + 1.
         cluster: a name that keeps rings for different purposes apart; 1 to 64 characters.
@@ -69,7 +69,7 @@ class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def circle(self) -> Circle:
-        """The identifier circle."""
+        """The circle of the points 0 to 2^bits - 1."""
         return Circle(self.bits)
 
     @property
@@ -82,12 +82,15 @@ class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def quorum(self) -> int:
-        """The default of R and W: a majority of the replicas."""
+        """The default of R and W: the smallest number of replicas that is a majority of N."""
         return self.replicas // 2 + 1
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits, equal if and only if all constants are equal."""
+        """A hash of these constants and of the version of the protocol, as sixteen hexadecimal digits.
+
+        Two nodes can belong to one ring only if their fingerprints are equal.
+        """
         text = f"chord/{PROTOCOL_VERSION} m={self.bits} r={self.successors} N={self.replicas} {self.cluster}"
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -98,22 +101,23 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         stabilize_s: T, the mean period of the stabilize rounds that maintain the ring. Each interval is drawn from 0.5
             T to 1.5 T.
-        finger_s: the period at which one finger entry is refreshed.
-        period_growth_max: how many times their length the periods of stabilize, fingers, self-lookups and anti-entropy
-            may grow to while nothing changes; at least 1. Any news returns them to their length at once.
-        gossip_s: the mean period of the exchanges of the membership list.
-        gossip_growth_max: how many times its length that period may grow to while no entry is hot; at least 1. It does
-            not depend on `period_growth_max`.
+        finger_s: the period at which one finger is refreshed.
+        period_growth_max: the factor by which the periods of stabilize, fingers, self-lookups and anti-entropy may
+            grow while nothing changes; at least 1. Any change in the ring resets them at once.
+        gossip_s: the mean period of the exchanges of recently changed entries of the membership list.
+        gossip_growth_max: the factor by which `gossip_s` may grow while no entry has changed recently; at least 1. It
+            does not depend on `period_growth_max`.
         gossip_compare_s: the mean period of the comparisons of whole membership lists.
         self_lookup_rounds: the mean number of stabilize rounds between two self-lookups, which find a split of the
             ring; at least 1.
-        timeout_floor_s: the smallest timeout of a call. The timeout is srtt + 4 rttvar, as measured with the peer.
-        timeout_stranger_s: the timeout of a call to a peer without a measurement; from the floor to the cap.
+        timeout_floor_s: the smallest timeout of a call. The timeout is the smoothed round-trip time to the peer plus
+            four times its mean variation.
+        timeout_stranger_s: the timeout of a call to a peer without a measured time; from the floor to the cap.
         timeout_cap_s: the largest timeout of a call.
         suspect_misses: unanswered calls in a row after which a peer is suspect, so lookups route around it; at least 1.
-        dead_misses: unanswered calls in a row after which a peer is dead and leaves the lists; at least
+        dead_misses: unanswered calls in a row after which a peer is dead and leaves the successor lists; at least
             `suspect_misses`.
-        dead_refusals: refused connections in a row after which a peer is dead and leaves the lists; at least 1.
+        dead_refusals: refused connections in a row after which a peer is dead and leaves these lists; at least 1.
         reprobe_first_s: the wait between the first and the second probe of a down vnode. Each further wait is twice as
             long.
         reprobe_max_s: the longest of these waits.
@@ -121,18 +125,21 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             more than the others, they report no key as "not found" until it is back, or `chord forget` declares it
             lost.
         anti_entropy_s: the period at which an owner compares its arc with each replica.
-        lease_s: how long a transfer may go without progress before both sides end it.
-        leave_s: how long a leave may spend on handing over. Other nodes count a node as leaving for this long at most.
+        lease_s: how long the transfer of an arc may go without progress before both sides end it.
+        leave_s: how long a node that leaves may take to hand over its arcs. Other nodes count a node as leaving for
+            this long at most.
         drain_s: how long calls in flight may take to finish when the node stops.
         unsaved_s: how long the node may be unable to write its identity file before it reports that.
-        disk_stall_s: how long the disk may work on one transaction before the node serves no requests until it is done.
-        disk_stop_s: how long the disk may do so before the node stops as in a crash; at least `disk_stall_s`.
+        disk_stall_s: how long the disk may work on one transaction. After that, the node serves no requests until the
+            transaction ends.
+        disk_stop_s: how long the disk may work on one transaction before the node stops as in a crash; at least
+            `disk_stall_s`.
         scrub_s: the period in which the scrub reads and checks every record of a store on a disk. It takes longer if
             `scrub_bytes_s` requires that. The default is a week, because two copies of a record hardly rot in the same
             week.
-        resume_s: how long a restarted node waits for a running ring before it resumes with its stored lists.
-        grace_s: how long tombstones and expired values take room before they are removed. A short entry in the reap log
-            remains. A node may be down for longer, because it keeps its store.
+        resume_s: how long a restarted node waits for a running ring before it resumes with its stored successor lists.
+        grace_s: how long tombstones and expired values stay in a store before they are removed. A short entry in the
+            reap log remains. A node may be down for longer without harm, because it keeps its store.
 
     Bounds: each time is more than 0, and finite.
     """
@@ -181,9 +188,9 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ConfigError(f"{name} must be at least 1 and finite, not {getattr(self, name)}")
 
     def rounds_s(self, count: int) -> float:
-        """Return how long a vnode may take for a number of stabilize rounds, in seconds.
+        """Return the most seconds that a vnode usually takes for `count` stabilize rounds.
 
-        It may begin with a period that has grown as far as it can.
+        The first of these periods may have grown by `period_growth_max`; the others have the length `stabilize_s`.
         """
         return (count + self.period_growth_max - 1) * self.stabilize_s
 
@@ -223,29 +230,32 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         frame_items_max: CBOR items in a frame (each string, number and array); at least `page_bytes`. A page never has
             more items than that.
         partial_bytes_max: bytes of incomplete frames on all connections together; at least `frame_bulk_bytes_max`.
-            Beyond it the connections that have kept a frame incomplete the longest are cut.
+            Beyond it the connections with the oldest incomplete frames are closed, those of clients first.
         bulk_from_bytes: requests and replies with more bytes than this use the bulk stream.
         buffer_bytes_max: bytes waiting to be written to one peer. Beyond it the peer's requests are refused. For a
             client, bytes in one batch of `put_many` or `import_many`.
-        inflight_bytes_max: bytes of requests in progress, from all peers together.
-        calls_per_connection_max: requests in progress on one connection.
-        calls_max: requests in progress in all. The same number limits the batch items in progress.
+        inflight_bytes_max: bytes of received requests in progress, from all peers together. A request is in progress
+            while it waits for its answer.
+        calls_per_connection_max: received requests in progress on one connection.
+        calls_max: received requests in progress on all connections together. The same number limits the batch items in
+            progress.
         clients_share: the share of `calls_max`, `inflight_bytes_max` and `connections_max` that clients may use, and
             nodes on their behalf; at most 1. The rest is reserved for requests between nodes.
-        connections_max: accepted streams in all.
-        connections_per_host_max: accepted streams from one address outside loopback, not counting those of nodes.
+        connections_max: accepted streams that are open, in all.
+        connections_per_host_max: accepted streams that are open, from one IP address outside loopback, not counting
+            those of nodes.
         lookups_max: host names being looked up at once. Beyond it dials to other names fail.
-        handshake_s: seconds for the first frames of a stream.
-        frame_s: seconds for the rest of a frame once it has begun.
+        handshake_s: seconds until the handshake of a new stream must be complete.
+        frame_s: seconds until a frame must be complete after its first bytes have arrived.
         idle_s: seconds until an unused stream is closed.
-        stuck_s: seconds until a peer that reads nothing is cut off.
+        stuck_s: seconds until the connection of a peer that reads nothing is closed.
         key_bytes_max: bytes of a key; at most 1024.
         value_bytes_max: bytes of a value; at most 1 MiB.
         record_bytes_max: bytes of a record with several concurrent values. Beyond it a put must replace some of them
             (`VersionConflict`). With 16 KiB more it must fit `frame_bulk_bytes_max`.
         siblings_max: concurrent values of a record; at most 64. Beyond it a put must replace some of them.
-        context_ahead_max: largest number of writes of one coordinator that the context of a put may name beyond those
-            known here. At most 2^32, so that counts always fit a message.
+        context_ahead_max: largest number of writes of one actor that the context of a put may cover beyond those that
+            the replica knows. At most 2^32, so that counts always fit a message.
         page_bytes: approximate bytes of records in one page of a scan, transfer or repair. A larger record is a page of
             its own.
         repair_bytes_s: bytes of records per second that replica sync moves.
@@ -257,20 +267,22 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             `unreachable_max`.
         unreachable_max: down vnodes beyond `passive_max` that a node remembers. Beyond it the node loses the oldest.
         forgotten_max: addresses of nodes that an operator gave up, remembered by each vnode. Beyond it the oldest goes.
-        arcs_max: arcs in the owner cache.
+        arcs_max: arcs with a known owner in the owner cache.
         members_max: nodes in the membership list; at most 4,096. A larger ring keeps no list.
         reap_log_entries: entries that the reap log of a slice, a 4,096th of the circle, keeps for stores that are away;
             0 and more. Beyond it the oldest go when every replica has seen them and no node is down.
-        reap_log_entries_max: entries beyond which the oldest go in any case; at least `reap_log_entries`.
+        reap_log_entries_max: entries of the reap log of a slice beyond which the oldest go in any case; at least
+            `reap_log_entries`.
         cut_lease_s: seconds for which a node keeps its part of a consistent backup while no page of it is read.
         cut_age_max_s: seconds after which a node drops its part of a consistent backup, even if its pages are read. A
             longer backup is incomplete. Until then the log of the database keeps every change since the cut.
-        cuts_per_minute: copies for consistent backups that a node makes within a minute. Beyond it a backup is
+        cuts_per_minute: cuts for consistent backups that a node makes within a minute. Beyond it a backup is
             incomplete.
         events_max: events that a node keeps for watchers. Beyond it the oldest goes.
         polls_max: requests for events that wait at a node at once. Beyond it the node refuses further ones
             (`Overloaded`).
-        http_connections_max: connections of `NodeConfig.http`. Beyond it, a new connection ends the oldest one.
+        http_connections_max: open connections to the address `NodeConfig.http`. Beyond it, a new connection ends the
+            oldest one.
 
     Bounds: each is more than 0, and finite, unless stated otherwise.
     """
@@ -413,7 +425,7 @@ class NodeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Split `host:port` into host and port; `[::1]:9000` gives `::1` and 9000.
+    """Split the text `host:port` into host and port; `[::1]:9000` gives `::1` and 9000.
 
     Raises:
         ConfigError: the text has another form, no host can have that name, or the port is not 0 to 65535.

@@ -20,10 +20,11 @@ class ChordError(Exception):
 
     Attributes:
         code: number of the class on the wire; 0 if the class is never sent.
-        word: name of the class in outputs and events.
+        word: name of the class in outputs and events, such as "not_found".
         is_retryable: whether a repetition of the same request may succeed.
-        peer: a contact that the error names (a better owner, a leaver's successor, a down node), or None.
-        after_ms: when a retry makes sense, in ms from now, or None. For `OwnerDown`, how long `peer` has been down.
+        peer: a vnode that the error names (a better owner, a leaver's successor, a vnode of a down node), or None.
+        after_ms: how long to wait before a retry, in ms; None if unknown. For `OwnerDown`, how long `peer` has been
+            down.
         also: further reasons why the same scan is incomplete; () for all other operations.
     """
 
@@ -39,7 +40,7 @@ class ChordError(Exception):
 
     @property
     def message(self) -> str:
-        """The message for people."""
+        """The text of the error for people: the `message` that was given, or the default message of the class."""
         return str(self.args[0])
 
 
@@ -129,7 +130,8 @@ class NotFound(DefiniteError):
 class VersionConflict(DefiniteError):
     """Too many concurrent versions; put with a context that covers some of them.
 
-    If a put raised it, nothing was written. `Found.value` raises it if a read found several values.
+    If a put raised it, nothing was written. The property `value` of a read's result, `Found`, raises it if the read
+    found several values.
     """
 
     code, word = 11, "version_conflict"
@@ -153,7 +155,7 @@ class UseBulk(DefiniteError):
 class OtherRing(DefiniteError):
     """The peer's ring id, cluster, bits, successors, replicas or version differ.
 
-    Nodes of one ring have the same values. A client only needs a version of the protocol that the node knows, too, and
+    Nodes of one ring have the same values. A client needs only a version of the protocol that the node also knows, and
     nodes with equal bits.
     """
 
@@ -278,8 +280,9 @@ class ClocksDiffer(DefiniteError):
 class CutMissing(DefiniteError):
     """A node does not hold the cut that a consistent backup reads.
 
-    It has not cut, its lease is over, it has restarted, or a newer backup has replaced the cut. An export raises this
-    error after the last record that it can read. The error then names all such nodes.
+    The node never made this cut, it has restarted, or a newer backup has replaced the cut. Or it dropped the cut,
+    because no page of it was read for `cut_lease_s`. An export raises this error after the last record that it can
+    read. The error then names all such nodes.
 
     Attributes:
         addresses: the nodes without the cut, if an export raised the error.
@@ -342,7 +345,7 @@ Any other error proves the peer alive.
 
 
 def retold(error: ChordError) -> ChordError:
-    """Return the error that this node replies with, if its handler raised `error`.
+    """Return the error that this node sends to a caller if the handler of the request raised `error`.
 
     A failed call to a third node is no evidence against this node. So `PeerUnreachable` becomes `LookupFailed`, and
     `PeerLost` and `DeadlineExceeded` become `RemoteFailure`. A `PeerUnreachable` with `is_own` stays one, because it is
@@ -363,7 +366,13 @@ BY_CODE: dict[int, type[ChordError]] = {c.code: c for c in _subclasses(ChordErro
 
 
 def from_wire(code: int, message: str, peer: Contact | None, after_ms: int | None) -> ChordError:
-    """Return the error a peer replied with; an unknown code gives a `RemoteFailure`."""
+    """Return the error that a peer replied with; an unknown code gives a `RemoteFailure`.
+
+    Args:
+        code: the number of the class.
+        message: the text for people.
+        peer, after_ms: see `ChordError`.
+    """
     if code == PeerUnreachable.code:  # a node answers this only about itself; see `retold`
         return PeerUnreachable(message, is_answer=True, peer=peer, after_ms=after_ms)
     return BY_CODE.get(code, RemoteFailure)(message, peer=peer, after_ms=after_ms)
