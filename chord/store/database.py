@@ -66,16 +66,27 @@ def place_of(circle: Circle, key: bytes) -> RowPlace:
 
 
 class StoredRow(NamedTuple):
-    """A row of the table: a record, and facts about it that need no decoding."""
+    """A row of the table: a record, and facts about it that need no decoding.
+
+    Attributes:
+        point: the hash of the key, big-endian.
+        key: the key of the record.
+        digest: the digest of the record; see `digest_of`.
+        minted: the actor under which this store writes the key, or None; see `Storage.minted`.
+        versions: the number of versions outside the quarantine.
+        value_bytes: the bytes of their values.
+        checksum: a hash over all other columns.
+        clock: the encoded clock, replaced operations and quarantine of the record.
+    """
 
     point: bytes
     key: bytes
-    digest: bytes  # of the record; see `digest_of`
-    minted: bytes | None  # the actor under which this store minted a dot of the key, or None
-    versions: int  # how many versions the record holds
-    value_bytes: int  # the bytes of the record's values
-    checksum: bytes  # over all other columns
-    clock: bytes  # the encoded clock, replaced operations and quarantine
+    digest: bytes
+    minted: bytes | None
+    versions: int
+    value_bytes: int
+    checksum: bytes
+    clock: bytes
 
     @property
     def record(self) -> Record:
@@ -131,9 +142,9 @@ def row_of(point: bytes, record: Record, minted: bytes | None) -> StoredRow:
 def checksum(
     point: bytes, key: bytes, digest: bytes, minted: bytes | None, versions: int, size: int, clock: bytes
 ) -> bytes:
-    """Return the checksum over all other columns of a row, the parameters.
+    """Return the checksum of a row: a hash over its other columns, which are the parameters.
 
-    `StoredRow` explains them; `size` is its `value_bytes`.
+    `StoredRow` explains the columns; `size` is its `value_bytes`.
 
     Raises:
         TypeError, struct.error: a column has the wrong type.
@@ -145,10 +156,10 @@ def checksum(
 def require_countable(
     circle: Circle, point: object, key: object, digest: object, versions: object, value_bytes: object, clock_bytes: int
 ) -> None:
-    """Check the columns that enter the totals, for a row with an unread clock.
+    """Check the columns of a row that enter the totals of its store, without its column `clock`.
 
-    It also checks that the point is the hash of the key, because a search for the key would miss any other row. The
-    values of a row cannot be larger than its encoded clock, which has `clock_bytes` bytes.
+    The point must be the hash of the key, because a search for the key would miss any other row. The values of a row
+    cannot be larger than its column `clock`, which has `clock_bytes` bytes. `StoredRow` explains the other parameters.
 
     Raises:
         ValueError, TypeError: a column has a wrong type or an impossible value.
@@ -160,19 +171,29 @@ def require_countable(
 
 
 def is_digest(value: object) -> bool:
-    """Return whether a column has the type and the length of a digest."""
+    """Return whether a value has the type and the length of a digest."""
     return isinstance(value, bytes) and len(value) == DIGEST_BYTES
 
 
 class StoreSummary:
-    """Totals over all rows of a store, kept in memory."""
+    """Totals over all rows of a store, kept in memory.
+
+    Attributes:
+        digests: the summed Merkle tree of the undamaged rows.
+        keys: the number of undamaged rows.
+        value_bytes: the bytes of their values, without quarantined values.
+        sibling_keys: the number of rows with several versions outside the quarantine.
+        bad: the primary keys of the damaged rows in the file, which count as missing.
+        is_ordered: whether the rows of the file are in order. If not, a search may miss any of them.
+        hidden: the number of quarantined versions of each row that has any, by primary key.
+    """
 
     def __init__(self, circle: Circle) -> None:
         self.digests = Digests(circle)
         self.keys = self.value_bytes = self.sibling_keys = 0
-        self.bad: set[RowPlace] = set()  # damaged rows in the file, which count as missing
-        self.is_ordered = True  # if the rows are out of order, a search may miss any of them
-        self.hidden: SortedDict[RowPlace, int] = SortedDict()  # quarantined versions of each row that has any
+        self.bad: set[RowPlace] = set()
+        self.is_ordered = True
+        self.hidden: SortedDict[RowPlace, int] = SortedDict()
 
     def change(self, point: bytes, old: StoredRow | None, new: StoredRow | None) -> None:
         """Update the totals after a row was stored, replaced or removed.
@@ -199,9 +220,9 @@ class StoreSummary:
             self.hidden.pop((old.point, old.key), None)
 
     def lose(self, row: StoredRow) -> None:
-        """Subtract a damaged row from the totals of bytes and of keys with siblings.
+        """Subtract a row that was found damaged from `value_bytes` and `sibling_keys`.
 
-        Columns with impossible values are ignored. `recount` corrects the number of keys and the digests.
+        Columns with impossible values are ignored. `recount` corrects `keys` and `digests`.
         """
         if isinstance(row.value_bytes, int) and isinstance(row.clock, bytes) and 0 <= row.value_bytes <= len(row.clock):
             self.value_bytes = max(0, self.value_bytes - row.value_bytes)
@@ -209,11 +230,11 @@ class StoreSummary:
             self.sibling_keys = max(0, self.sibling_keys - 1)
 
     def recount(self, part: int, records: int, sum_: int) -> None:
-        """Set the totals of a slice, one of 4,096 parts of the circle, after a recount.
+        """Correct `keys` and `digests` after the rows of one slice were counted again.
 
         Args:
-            part: the number of the slice.
-            records: the number of its records.
+            part: the number of the slice, 0 to 4,095.
+            records: the number of its undamaged rows.
             sum_: the sum of their digests.
         """
         self.keys += self.digests.correct(part, records, sum_)
@@ -227,17 +248,19 @@ class Refused(Exception):
 
 
 class InDoubt(Exception):
-    """A transaction may or may not be on the disk, and the next opening decides.
+    """A transaction may or may not be on the disk; the next opening of the database shows which.
 
     The message gives the reason.
     """
 
 
 class DatabaseCut(Protocol):
-    """The committed rows and notes of a database at one moment."""
+    """The committed rows and notes of a database at one moment; later writes do not change them."""
 
     def rows_behind(self, place: RowPlace | None) -> Generator[tuple[Any, ...], None, None]:
         """Yield all rows behind a primary key, in file order; None: all rows.
+
+        Each row is a tuple of its columns, in the order of `StoredRow`. The file may have damaged rows out of order.
 
         Raises:
             sqlite3.Error: the rows cannot be read.
@@ -289,10 +312,10 @@ class Database(Protocol):
         """
 
     def rows(self, columns: str, start: RowPlace, last: bytes) -> Generator[tuple[Any, ...], None, None]:
-        """Yield the rows of a range, in ascending order of their primary keys.
+        """Yield the rows of a range, in ascending order of their primary keys, each as a tuple of its columns.
 
         Args:
-            columns: `WHOLE_ROW`; or `HEAD_OF_ROW` for point, key and digest.
+            columns: `WHOLE_ROW` for all columns, in the order of `StoredRow`; or `HEAD_OF_ROW` for point, key, digest.
             start: the range begins behind this primary key.
             last: the range ends with the rows at this point.
 
@@ -303,12 +326,14 @@ class Database(Protocol):
     def rows_behind(self, place: RowPlace | None) -> Generator[tuple[Any, ...], None, None]:
         """Yield all rows behind a primary key, in file order; None: all rows.
 
+        Each row is a tuple of its columns, in the order of `StoredRow`. The file may have damaged rows out of order.
+
         Raises:
             sqlite3.Error: the rows cannot be read.
         """
 
     def cut(self) -> DatabaseCut:
-        """Return the committed rows and notes of this moment. An earlier cut is closed.
+        """Return a view of the rows and notes that are committed now. An earlier cut is closed.
 
         Raises:
             sqlite3.Error: the database cannot be read.

@@ -27,7 +27,7 @@ from chord.wire.messages import REPLACED_BYTES_MAX, Version
 ENTRY_BYTES = 22
 RETRIED_MAX = 16
 CLAIMS_MAX = 4
-"""Limit of the dots remembered for one put that replaced versions it did not hold.
+"""Largest number of dots that a record remembers for one put that replaced versions missing in the record.
 
 They count towards `RETRIED_MAX`.
 """
@@ -35,8 +35,8 @@ OTHERS_MAX = 8
 OTHERS_MS = 600_000
 """Age in milliseconds at which a replaced operation without a retry is forgotten.
 
-The age is measured from the key's newest write. By default, the ring waits equally long for an unreachable node
-(`down_out_s`).
+The age is the time from the replaced write to the key's newest write. By default, the ring waits equally long for an
+unreachable node (`down_out_s`).
 """
 
 TAG_BYTES = 8
@@ -58,7 +58,12 @@ assert (RETRIED_MAX + OTHERS_MAX) * ENTRY_BYTES == REPLACED_BYTES_MAX
 
 
 class Dot(NamedTuple):
-    """The name of one write of one key: an actor, and the number of its event."""
+    """The name of one write of one key.
+
+    Attributes:
+        actor: the actor that minted the dot.
+        number: the number of the write among the actor's writes of the key, from 1.
+    """
 
     actor: bytes
     number: int
@@ -69,8 +74,8 @@ class Replaced(NamedTuple):
 
     Attributes:
         version: the replaced version.
-        by: the id of the operation that replaced it. If the id is unknown, the dot of `version`: a `DotClaim` for this
-            dot may name the operation.
+        by: the id of the operation that replaced `version`. If the id is unknown, the dot of `version`: a `DotClaim`
+            for this dot may name the operation.
     """
 
     version: Version
@@ -78,13 +83,17 @@ class Replaced(NamedTuple):
 
 
 class DotClaim(NamedTuple):
-    """A dot that a put replaced, although this node does not hold its version.
+    """The statement that a put replaced a version which its coordinator does not hold.
 
-    A dot is the name of a write.
+    The coordinator knows of that version only its dot, from the context of the put.
+
+    Attributes:
+        dot: the dot of the replaced version.
+        by: the version that the put wrote in its place.
     """
 
-    dot: Dot  # the dot
-    by: Version  # the version that the put wrote
+    dot: Dot
+    by: Version
 
 
 def join(
@@ -95,10 +104,10 @@ def join(
     The result has the form of `Record.replaced`: retried operations, then the others, each kind latest first.
 
     Args:
-        remembered: the distinct lists of the old records.
-        replaced: the versions that are replaced now.
+        remembered: the `replaced` fields of the old records, without duplicates.
+        replaced: the versions of the old records that the merged record no longer holds.
         newest_ms: when the newest remaining version was written, in ms since 1970; 0 if no version remains.
-        claims: the dots that a put replaces now, although no old record holds their versions.
+        claims: the dots of further versions that a put replaces, although no old record holds them.
     """
     if len(replaced) == 1 and not claims:
         following = _after(list(remembered), *replaced[0], newest_ms)
@@ -173,20 +182,25 @@ def _join(
 
 
 def names(op_id: bytes, remembered: bytes) -> bool:
-    """Return whether a list of replaced operations names an operation as replaced."""
+    """Return whether a record remembers that an operation was replaced.
+
+    Args:
+        op_id: the id of the operation.
+        remembered: the record's list of replaced operations, `Record.replaced`.
+    """
     tag = _tag(op_id)
     return tag in remembered and any(_replaced(entry) == tag for entry in _sortable(remembered))
 
 
 def is_hidden(op_id: bytes, remembered: bytes) -> bool:
-    """Return whether readers must not see the version of a replaced operation.
+    """Return whether readers must not see the version of an operation, because the operation was replaced.
 
-    It is hidden if it was replaced, directly or indirectly, and has not itself replaced one of its replacements. A dot
-    stands for an unknown operation until a put claims it. So it hides no operation that has replaced another.
+    It is hidden if it was replaced, directly or indirectly, and has not itself replaced one of its replacements. If
+    only the dot of its replacement is known, it is not hidden if it has replaced another operation.
 
     Args:
         op_id: the id of the operation.
-        remembered: the record's list of replaced operations.
+        remembered: the record's list of replaced operations, `Record.replaced`.
     """
     tag = _tag(op_id)
     if tag not in remembered:
@@ -222,22 +236,23 @@ def _replacers(tag: bytes, by: Mapping[bytes, list[bytes]]) -> list[bytes]:
 
 
 def tags(remembered: bytes) -> bytes:
-    """Return the tags of the operations in a list of replaced operations, joined.
+    """Return the tags of the operations that a record remembers as replaced, joined to one string of bytes.
 
-    A tag is the last 8 bytes of an operation id. Tags that stand for unknown operations are left out.
+    A tag is the last 8 bytes of an operation id. Tags that stand for unknown operations are left out. `remembered` is
+    the field `Record.replaced`.
     """
     found = dict.fromkeys(_replaced(entry) for entry in _sortable(remembered))
     return b"".join(tag for tag in found if not _is_dot(tag))
 
 
 def is_tagged(op_id: bytes, tags: bytes) -> bool:
-    """Return whether joined tags (see `tags`) include the tag of an operation."""
+    """Return whether joined tags, from the function `tags`, include the tag of the operation with an id."""
     tag = _tag(op_id)
     return any(tags[at : at + TAG_BYTES] == tag for at in range(0, len(tags), TAG_BYTES))
 
 
 def is_whole(remembered: bytes) -> bool:
-    """Return whether bytes are a valid list of replaced operations, as from `join`."""
+    """Return whether bytes are a valid list of replaced operations, as `join` returns it."""
     return len(remembered) % ENTRY_BYTES == 0 and remembered == join([remembered], (), 0)
 
 

@@ -39,14 +39,22 @@ NoteChanges: TypeAlias = dict[bytes, bytes | None]
 
 
 class Group(msgspec.Struct, eq=False):
-    """The changes of one transaction, and its outcome."""
+    """The changes of one transaction, and its outcome.
+
+    Attributes:
+        rows, notes: the changes.
+        size: about how many bytes the changes take in memory; 0: there is nothing to write.
+        done: set when the transaction is over.
+        callbacks: called when the transaction is over, with the error or None.
+        error: why the transaction failed; None if it is durable or not over.
+    """
 
     rows: RowChanges = {}
     notes: NoteChanges = {}
-    size: int = 0  # about how many bytes the changes take in memory; 0: there is nothing to write
-    done: trio.Event = msgspec.field(default_factory=trio.Event)  # set when the transaction is over
-    callbacks: list[Callable[[ChordError | None], None]] = []  # called then, with the error or None
-    error: ChordError | None = None  # why the transaction failed; None if it is durable or not over
+    size: int = 0
+    done: trio.Event = msgspec.field(default_factory=trio.Event)
+    callbacks: list[Callable[[ChordError | None], None]] = []
+    error: ChordError | None = None
 
     def end(self, error: ChordError | None = None) -> None:
         """End the transaction: wake the waiting tasks, and call the callbacks.
@@ -86,11 +94,11 @@ class GroupCommit:
             succeeds.
         under_way: the group that the worker writes; None if idle.
         following: the group that collects changes for the next transaction.
-        began_s: when the transaction under way began, by the event loop's clock; None if idle.
+        began_s: when the transaction under way began, in seconds on Trio's clock; None if idle.
         failed: set when the disk has failed. From then on nothing is written.
-        failure: why the disk failed; "" before.
+        failure: why the disk failed; "" as long as it has not.
         refusal: why the last transaction failed; "" if it did not, and before the first.
-        transactions, rows_written: totals since the opening.
+        transactions, rows_written: the numbers of transactions and of rows in them since the opening.
         commit_times: how long the transactions took, in seconds.
     """
 
@@ -135,11 +143,12 @@ class GroupCommit:
     def add(self, rows: RowChanges, notes: NoteChanges) -> None:
         """Add changes to the next transaction. They replace earlier changes of the same rows and notes.
 
-        If no transaction is under way, the next one begins in the next pass of the event loop. The caller checks before
-        with `require_sound`.
+        If no transaction is under way, the next one begins in the next pass of the event loop. The caller calls
+        `require_sound` first.
 
         Raises:
-            Overloaded: definite; too many bytes wait for the disk already. If none waits, any size is accepted.
+            Overloaded: definite; too many bytes already wait for the disk. If no byte waits, changes of any size are
+                accepted.
         """
         group, size, staged = self.following, bytes_of(rows, notes), self.staged_bytes
         if staged and staged + size > self._bytes_max:
@@ -156,19 +165,20 @@ class GroupCommit:
             self._write_soon()
 
     def last(self) -> Group | None:
-        """Return the group of changes to wait for until all changes so far are durable.
+        """Return the group with the latest changes that are not durable yet.
 
-        None means that there is nothing to wait for: all are durable, or the disk has failed.
+        When it is durable, all earlier changes are also durable. None means that there is nothing to wait for: all
+        changes are durable, or the disk has failed.
         """
         return self.following if self.following.size else self.under_way
 
     def fail(self, why: str) -> None:
-        """Record that the disk has failed; the first reason stays."""
+        """Declare the disk failed, so that nothing more is written; `failure` keeps the first reason."""
         self.failure = self.failure or why
         self.failed.set()
 
     def in_doubt(self) -> RemoteFailure:
-        """Return the error for changes with an unknown fate after a disk failure."""
+        """Return the error for changes that may or may not be durable after a disk failure."""
         return RemoteFailure(f"not known to be durable: {self.failure}")
 
     # -- one after the other --------------------------------------------------------------------

@@ -237,7 +237,7 @@ class FileIdentity:
             raise ConfigError(f"another node is running on {directory}") from None
 
     def close(self) -> None:
-        """Release the directory. A later `save` writes nothing, and a later `close` does nothing.
+        """Release the data directory. A later `save` writes nothing, and a later `close` does nothing.
 
         If a write is under way, the directory stays locked until that write has ended.
         """

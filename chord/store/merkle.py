@@ -37,24 +37,27 @@ The range is empty if the last point is smaller.
 """
 
 ReadHeads: TypeAlias = Callable[[Arc], Iterable[tuple[bytes, bytes]]]
-"""Returns the key and digest of each record in an arc (`Storage.heads`)."""
+"""Reads a store: returns the key and digest of each record in an arc, as `Storage.heads` does."""
 
 
 class Total(NamedTuple):
-    """The number of records, and the sum of their digests modulo 2^128."""
+    """The number of some records, and the sum of their digests modulo 2^128."""
 
     records: int
     sum: int
 
     def plus(self, records: int, sum_: int) -> Total:
-        """Return the total with more records, and their digests added to the sum."""
+        """Return the total with further records: their number, and the sum of their digests."""
         return Total(self.records + records, (self.sum + sum_) % _MODULUS)
 
 
 class Piece(NamedTuple):
-    """The intersection of an arc with one part of a tree level, and its record count.
+    """The intersection of an arc with one part of a level of the Merkle tree.
 
-    A level cuts the circle into 1, 64 or 4,096 equal parts. `part` is the number of the part.
+    Attributes:
+        part: the number of the part. Level 0 is the whole circle, level 1 has 64 parts, level 2 the 4,096 slices.
+        arc: the intersection.
+        records: the number of the store's records in it.
     """
 
     part: int
@@ -76,7 +79,7 @@ def _starts(circle: Circle, level: int) -> tuple[int, ...]:
 
 
 def digest_of(record: Record) -> bytes:
-    """Return the digest by which replicas compare their copies of a record.
+    """Return the digest by which replicas compare their copies of a record: 16 bytes.
 
     It covers the key, the clock without values, the replaced operations and the quarantine. Copies with equal digests
     are equal.
@@ -92,9 +95,12 @@ def digest_of(record: Record) -> bytes:
 
 
 class Digests:
-    """The summed Merkle tree over the records of one store.
+    """The summed Merkle tree over the records of one store, which reports every change to it.
 
-    Concurrency: synchronous. The store reports every change.
+    Several methods have a parameter `heads`. It returns the key and digest of each record in an arc, as `Storage.heads`
+    does. The tree calls it only for a slice that an arc cuts, and only if the slice has changed.
+
+    Concurrency: synchronous.
     """
 
     __slots__ = ("_circle", "_parts", "_remembered")
@@ -105,9 +111,12 @@ class Digests:
         self._remembered: dict[Span, tuple[Total, Total]] = {}  # by span: the slice's total then, the span's own
 
     def change(self, point: int, old: bytes | None, new: bytes | None) -> None:
-        """Update the tree after a record at a point was stored, replaced or removed.
+        """Update the tree after a record was stored, replaced or removed.
 
-        `old` and `new` are the record's digests before and after; None if the record was or is missing.
+        Args:
+            point: the point of the record's key.
+            old: the digest of the record before; None if there was no record.
+            new: the digest of the record now; None if it was removed.
         """
         records = (new is not None) - (old is not None)
         sum_ = int.from_bytes(new or b"", "big") - int.from_bytes(old or b"", "big")
@@ -130,7 +139,7 @@ class Digests:
             part //= FAN_OUT
 
     def correct(self, part: int, records: int, sum_: int) -> int:
-        """Set the totals of a recounted slice; return the increase of its record count.
+        """Set the number of records and the digest sum of a slice; return the increase of the number.
 
         Args:
             part: the number of the slice, a leaf of the tree.
@@ -153,35 +162,36 @@ class Digests:
             arc: the arc.
             level: the level of the part in the tree, 0 to 2.
             part: the number of the part within the level.
-            heads: reads the records of a slice that the arc cuts.
+            heads: returns the key and digest of each record in an arc; called for a slice that the arc cuts.
         """
         return self._total(self._spans(arc), level, part, heads).sum.to_bytes(DIGEST_BYTES, "big")
 
     def count(self, arc: Arc, heads: ReadHeads) -> int:
         """Return the number of records in an arc.
 
-        `heads` reads only slices that the arc cuts, and only if they have changed.
+        `heads` returns the key and digest of each record in an arc. It is called only for slices that the arc cuts, and
+        only if they have changed.
         """
         return self._total(self._spans(arc), 0, 0, heads).records
 
     def part_of(self, point: int, level: int) -> int:
-        """Return which part of a tree level contains a point, as a number from 0."""
+        """Return the number, from 0, of the part that contains a point on a level of the tree, 0 to 2."""
         part: int = point * FAN_OUT**level >> self._circle.bits
         return part
 
     def arc_of(self, part: int) -> Arc:
-        """Return the arc that slice `part` covers: one of 4,096 equal parts of the circle."""
+        """Return the arc that the slice with the number `part` covers: one of 4,096 equal parts of the circle."""
         starts = _starts(self._circle, SLICE_LEVEL)
         return Arc(self._circle.point(starts[part] - 1), self._circle.point(starts[part + 1] - 1))
 
     def slices_of(self, arc: Arc, among: Iterable[int]) -> list[int]:
-        """Return the slices of `among` that overlap an arc, in ascending order."""
+        """Return the numbers in `among` of slices that overlap an arc, wholly or in part, in ascending order."""
         spans = [(low, high) for low, high in self._spans(arc) if low <= high]
         ranges = [range(self.part_of(low, SLICE_LEVEL), self.part_of(high, SLICE_LEVEL) + 1) for low, high in spans]
         return sorted(part for part in among if any(part in each for each in ranges))
 
     def first_in(self, arc: Arc, slices: Iterable[int]) -> Point | None:
-        """Return the first point of an arc, clockwise, that lies in one of these slices.
+        """Return the first point of an arc, clockwise, that lies in one of these slices, given by their numbers.
 
         None means that the arc overlaps none of them.
         """
@@ -200,6 +210,11 @@ class Digests:
 
         Parts outside the arc are skipped. An arc that goes around the circle and ends in the part that it began in
         yields that part twice.
+
+        Args:
+            arc: the arc.
+            level: the level of the tree, 0 to 2.
+            heads: returns the key and digest of each record in an arc; called for a slice that the arc cuts.
         """
         starts = _starts(self._circle, level)
         start, left = arc.start, self._circle.length(arc.start, arc.end)
@@ -212,10 +227,10 @@ class Digests:
             start, left = piece.arc.end, left - length
 
     def held(self, arc: Arc, heads: ReadHeads) -> Iterator[Piece]:
-        """Yield the intersections of an arc with slices, clockwise, if they hold records.
+        """Yield the intersections of an arc with slices that hold records of the store, clockwise.
 
-        The result equals the non-empty `pieces` of the slice level. It is found without a look at the slices without
-        records, which are most of the 4,096.
+        They are the `pieces` of level 2 that have records. They are found without a look at the slices without records,
+        which are most of the 4,096. `heads` returns the key and digest of each record in an arc.
         """
         starts, slices = _starts(self._circle, SLICE_LEVEL), self._parts[SLICE_LEVEL]
         for piece in self.pieces(arc, 1, heads):
@@ -230,8 +245,14 @@ class Digests:
     def stretches(self, arc: Arc, records_max: int, heads: ReadHeads, level: int = 1) -> Iterator[Arc]:
         """Cut an arc into smaller arcs of at most `records_max` records, clockwise.
 
-        Together they cover every record in the arc. An arc with more records lies within one slice, a leaf of the tree.
-        The store must not change during the iteration. `level` is the tree level at which the cutting begins.
+        Together they cover every record in the arc. A smaller arc with more records lies within one slice. The store
+        must not change during the iteration.
+
+        Args:
+            arc: the arc.
+            records_max: the largest number of records in a smaller arc.
+            heads: returns the key and digest of each record in an arc; called for a slice that the arc cuts.
+            level: the level of the tree at which the cutting begins, 1 or 2.
         """
         if not self._parts[0]:
             return  # the store is empty: no need to look at each part
@@ -300,10 +321,14 @@ class Digests:
 def joined(
     pieces: Iterable[Piece], records_max: int, is_wanted: Callable[[Piece], bool] = lambda piece: True
 ) -> Iterator[tuple[Arc, int]]:
-    """Join the wanted pieces of an arc to arcs of at most `records_max` records.
+    """Join wanted pieces to larger arcs; yield each with its number of records.
 
-    Yields each joined arc with its number of records. The arc and the number include the unwanted pieces between wanted
-    ones. A single piece may exceed the limit. By default, every piece is wanted.
+    The arc and the number include the unwanted pieces between wanted pieces.
+
+    Args:
+        pieces: the pieces of one arc, clockwise.
+        records_max: the largest number of records in a joined arc. A single piece may have more.
+        is_wanted: returns whether a piece is wanted; default: every piece is.
     """
     open_: Arc | None = None
     total = between = 0

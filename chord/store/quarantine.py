@@ -22,7 +22,7 @@ OP_ID_BYTES = 16
 
 
 class Hidden(NamedTuple):
-    """A version in quarantine, and the name of its write (dot): an actor and a number."""
+    """A version in quarantine, with its dot: `actor`, and the `number` of the write among the actor's writes."""
 
     actor: bytes
     number: int
@@ -30,14 +30,19 @@ class Hidden(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A record after an operator's decision, and the number of versions it decided."""
+    """A record after an operator's decision about its quarantine.
+
+    Attributes:
+        record: the record after the decision.
+        decided: the number of versions that left the quarantine by it.
+    """
 
     record: Record
     decided: int
 
 
 def hidden(record: Record) -> list[Hidden]:
-    """Return the quarantined versions by actor, ascending; oldest first in each actor."""
+    """Return the quarantined versions of a record, sorted by actor, and the oldest first for each actor."""
     return [
         Hidden(entry.actor, entry.count - place, entry.versions[place])
         for entry in record.quarantine
@@ -46,14 +51,14 @@ def hidden(record: Record) -> list[Hidden]:
 
 
 def count(record: Record) -> int:
-    """Return how many versions are in quarantine."""
+    """Return the number of versions in a record's quarantine."""
     return sum(len(entry.versions) for entry in record.quarantine)
 
 
 def context_of(record: Record) -> dict[bytes, int]:
-    """Return a context that names all quarantined versions, for `drop` or `merge`.
+    """Return a context that names all quarantined versions of a record, for `drop` or `merge`.
 
-    It maps each actor in quarantine to the number of its last event.
+    It maps each actor in quarantine to the number of its last write.
     """
     return {entry.actor: entry.count for entry in record.quarantine}
 
@@ -83,8 +88,8 @@ def cut(record: Record, bytes_max: int) -> Record:
 def drop(record: Record, context: Mapping[bytes, int]) -> Decision:
     """Return the record without the quarantined versions that a context names.
 
-    The record's clock then knows these versions as replaced. `context` maps each actor to the number of its last event
-    to drop. If it names no quarantined version, the record is returned unchanged.
+    The record's clock then knows these versions as replaced. `context` maps each actor to the number of its last write
+    to drop; its earlier writes are also dropped. If it names no quarantined version, the record is returned unchanged.
 
     Raises:
         InvalidRequest: definite; the clock would remember too many actors.
@@ -122,12 +127,12 @@ def merge(
 
     Args:
         record: the record.
-        context: names the versions to merge: for each actor, the number of the last event.
+        context: names the versions to merge: by actor, the number of the last write to merge, with all earlier ones.
         minting: the actor under which the coordinating store writes; see `versions.put`.
-        op_id: the id of the decision. Each version gets an operation id derived from it.
+        op_id: the operation id of the operator's decision. Each new value gets an operation id derived from it.
         fits: returns whether a record with one more version is within the limits. If it is not, this version and later
             ones of its actor stay in quarantine.
-        is_retry: whether an earlier attempt may have been carried out elsewhere.
+        is_retry: whether an earlier attempt of the decision may have been carried out elsewhere.
 
     Raises:
         InvalidRequest: definite; the clock would remember too many actors.

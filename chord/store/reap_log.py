@@ -92,7 +92,7 @@ class ReapLog:
     # -- seen entries ---------------------------------------------------------------------------
 
     def slices_in(self, arc: Arc) -> list[int]:
-        """Return the slices of an arc to which this store has applied entries, ascending."""
+        """Return the numbers of slices that overlap an arc and have applied log entries here, ascending."""
         return [part for part in self._storage.digests.slices_of(arc, self._known()) if self.seen(part)]
 
     def slice_of(self, key: bytes) -> int:
@@ -100,11 +100,11 @@ class ReapLog:
         return self._storage.digests.slice_of(self._circle.hash(key))[0]
 
     def state(self, part: int) -> SliceState:
-        """Return the state of slice `part`'s log: the last entries applied and trimmed."""
+        """Return the state of the log of slice `part`: by maker, the last entry applied and the last trimmed."""
         return self._decoded(part, self._storage.note(state_name(part)))[1]
 
     def seen(self, part: int) -> bytes:
-        """Return a digest of the log entries that this store has applied to slice `part`.
+        """Return a digest, 8 bytes, of the log entries that this store has applied to the slice with number `part`.
 
         Two stores with equal digests have applied the same entries. The digest is empty if no entry was applied.
         """
@@ -126,18 +126,18 @@ class ReapLog:
         return digest_of_seen(NO_STATE if raw is None else decode_state(raw))
 
     def seen_of_each(self, records: Iterable[Record]) -> tuple[bytes, ...]:
-        """Return `seen_of` for the key of each record; an empty tuple if all are empty."""
+        """Return `seen_of` the key of each record, in their order; an empty tuple if all of them are empty."""
         if not self._known():
             return ()
         found = tuple(self.seen_of(record.key) for record in records)
         return found if any(found) else ()
 
     def seen_in(self, arc: Arc) -> tuple[SliceSeen, ...]:
-        """Return each slice of an arc with applied log entries, with its `seen` digest."""
+        """Return the `seen` digest of each slice that overlaps an arc and has applied log entries here."""
         return tuple(SliceSeen(part, self.seen(part)) for part in self.slices_in(arc))
 
     def digest_in(self, arc: Arc) -> bytes:
-        """Return one digest of all log entries applied in an arc; empty without entries."""
+        """Return one digest of the results of `seen_in` for an arc; empty without applied entries."""
         found = self.seen_in(arc)
         if not found:
             return b""
@@ -145,12 +145,12 @@ class ReapLog:
         return blake2b(joined, digest_size=SEEN_BYTES).digest()
 
     def require_same_entries(self, records: Sequence[Record], seen: Sequence[bytes]) -> None:
-        """Refuse records if their sender has applied other log entries than this store.
+        """Refuse records of another store that has not applied the same log entries as this store.
 
-        `seen` has the sender's `seen_of` for each record. A missing digest counts as empty.
+        `seen` has that store's `seen_of` for each record. A missing digest counts as empty.
 
         Raises:
-            Behind: definite; nothing was changed.
+            Behind: definite; the entries of a record's slice differ.
         """
         if not seen and not self._known():
             return
@@ -159,7 +159,7 @@ class ReapLog:
                 raise Behind(f"the reap log of slice {self.slice_of(record.key)} differs; catch up and send it again")
 
     def mended(self) -> Batch:
-        """Return the change that deletes damaged notes, and every log with one of them.
+        """Return the change that deletes the damaged notes, and every log that has one of them.
 
         This store then counts as if it had applied no entry to the slices of these logs. It makes its next entries
         under another name, because it must not use a number twice. Call this once, after a storage with damaged notes
@@ -174,9 +174,9 @@ class ReapLog:
     # -- reaping --------------------------------------------------------------------------------
 
     def bury(self, graves: Iterable[Grave]) -> Batch:
-        """Return the change that reaps records: removes dead dots, and logs them.
+        """Return the change that reaps records: removes their dead dots, and logs these.
 
-        The log gets one entry for each record. A dead dot names a write that every replica may forget.
+        The log gets one entry for each record. A dead dot is that of a write which every replica may forget.
         """
         work = _Work(self)
         for grave in graves:
@@ -192,7 +192,7 @@ class ReapLog:
     def news(self, part: int, before: SliceState, graves: Iterable[Grave]) -> SliceLog:
         """Return the log entries of just reaped records, for the other replicas.
 
-        Call it after the result of `bury` was stored. Entries that this store's log has trimmed already are included.
+        Call it after the result of `bury` was stored. Entries that the log has already trimmed are also included.
 
         Args:
             part: the number of a slice.
@@ -207,11 +207,11 @@ class ReapLog:
         return SliceLog(part, seen, trimmed, floors, before.tags, (EntryRun(own, first, entries),))
 
     def next_number(self, part: int) -> int:
-        """Return the number that this store's next log entry for slice `part` will have."""
+        """Return the number that the next log entry made by this store for slice `part` will have."""
         return self.state(part).seen.get(self._storage.note(MAKER) or b"", 0) + 1
 
     def run_of(self, part: int, first: int) -> SliceLog:
-        """Return slice `part`'s log with this store's own entries from `first` on.
+        """Return the log of slice `part` with only the entries that this store made, from number `first` on.
 
         The entries of other makers are left out, so the receivers must have them.
         """
@@ -220,7 +220,7 @@ class ReapLog:
         return self.log_after(part, seen if own is None else {**seen, own: first - 1})[0]
 
     def trim(self, part: int, keep: int) -> Batch:
-        """Return the change that shortens the log of slice `part` to `keep` entries.
+        """Return the change that shortens the log of slice `part` to `keep` entries of all makers together.
 
         The oldest entries of the maker with the most entries go first. A shorter log stays as it is. This method does
         not check whether other stores have applied the entries; see `GarbageCollector`.
@@ -262,7 +262,7 @@ class ReapLog:
         """Answer another store's questions about old values: how much is known here.
 
         A claim names a key, and an actor with values of that key at the other store. The result has an answer for each
-        claim, in order. It counts the actor's events and versions in this store's record; 0 and 0 without any.
+        claim, in order. An answer counts the actor's writes and versions in this store's record; 0 and 0 without any.
         """
         found = []
         for claim in claims:
@@ -277,17 +277,17 @@ class ReapLog:
         """Return the change that applies the entries of another store's log.
 
         It applies only entries that follow the applied ones without a gap. If this store has then applied every entry
-        that the other store trimmed, it trims them, too.
+        that the other store trimmed, it also trims these entries.
         """
         work = _Work(self)
         work.absorb(log)
         return work.batch()
 
     def as_if_absorbed(self, key: bytes, logs: Iterable[SliceLog]) -> tuple[Record | None, bytes]:
-        """Return a key's record and `seen_of` the key, as if `absorb` had been applied.
+        """Return a key's record and `seen_of` the key, as they would be after `absorb` of some logs.
 
-        It changes nothing. The record is None if it is missing or nothing is left of it. `logs` are logs of the key's
-        slice at other stores.
+        It changes nothing. The record is None if it is missing or nothing would be left of it. `logs` are logs of the
+        key's slice at other stores.
         """
         work = _Work(self)
         for log in logs:
@@ -337,9 +337,9 @@ class ReapLog:
     def restored(self, record: Record, *, is_current: bool = False) -> Record | None:
         """Return a backup's record without dead values; None if nothing is left.
 
-        A backup has applied no log entries. A value is dead if the log names it. It also counts as dead if a trimmed
-        entry may name it and this store does not vouch for it. With `is_current` it does not: the record has applied
-        all trimmed entries. The backup's own quarantine stays in quarantine, except for values that the log names.
+        A value is dead if an entry in the log names it. It also counts as dead if a trimmed entry may name it and this
+        store does not vouch for it. With `is_current` it does not, because the backup has applied all trimmed entries.
+        The backup's own quarantine stays in quarantine, except for values that the log names.
         """
         part = self.slice_of(record.key)
         if part not in self._known():

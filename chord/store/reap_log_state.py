@@ -22,12 +22,19 @@ POINT_BYTES = 8
 
 
 class SliceState(msgspec.Struct, array_like=True, frozen=True):
-    """The state of the reap log of one slice, without the log's entries."""
+    """The state of the reap log of one slice at one store, without the log's entries.
 
-    seen: dict[bytes, int] = {}  # by maker, the number of the last applied entry
-    trimmed: dict[bytes, int] = {}  # by maker, the number of the last entry that is gone from the log
-    floors: dict[bytes, int] = {}  # by store, the highest key epoch in trimmed entries
-    tags: bytes = b""  # tags of replaced operations from trimmed entries; at most `TAGS_KEPT`
+    Attributes:
+        seen: by maker, the number of the last entry that the store has applied.
+        trimmed: by maker, the number of the last entry that is gone from the log.
+        floors: by incarnation of a store, the highest key epoch of its actors in trimmed entries.
+        tags: the joined tags of replaced operations from trimmed entries, at most `TAGS_KEPT` of them.
+    """
+
+    seen: dict[bytes, int] = {}
+    trimmed: dict[bytes, int] = {}
+    floors: dict[bytes, int] = {}
+    tags: bytes = b""
 
     @property
     def entries(self) -> int:
@@ -35,22 +42,27 @@ class SliceState(msgspec.Struct, array_like=True, frozen=True):
         return sum(self.seen.values()) - sum(self.trimmed.values())
 
     def reaches(self, trimmed: Mapping[bytes, int]) -> bool:
-        """Return whether this store has applied every entry that another store trimmed.
+        """Return whether the store with this state has applied every entry that another store trimmed.
 
-        `trimmed` has the number of the last trimmed entry of each maker.
+        `trimmed` maps each maker to the number of its last entry that the other store trimmed.
         """
         return all(self.seen.get(maker, 0) >= number for maker, number in trimmed.items())
 
 
 class Grave(NamedTuple):
-    """A record to reap, and its dead dots: the names of writes to forget."""
+    """A record to reap, and its dead dots: those of the writes to forget.
+
+    Attributes:
+        record: the record.
+        dead: by actor, the number of its last dead write. All earlier writes of the actor are also dead.
+    """
 
     record: Record
-    dead: Mapping[bytes, int]  # by actor, the number of its last dead event; all earlier ones are dead too
+    dead: Mapping[bytes, int]
 
 
 class Segment(msgspec.Struct, array_like=True):
-    """Consecutive log entries of one maker (the store that made them), in one note."""
+    """Consecutive log entries of one maker for one slice, kept in one note; `first` is the number of the first."""
 
     first: int
     entries: list[LogEntry]
@@ -76,17 +88,17 @@ class SliceDraft:
 
 
 def to_mapping(numbers: Iterable[UpTo]) -> dict[bytes, int]:
-    """Return the pairs of a message as a mapping from store to number; see `up_tos`."""
+    """Return pairs of a store (or maker) and a number, from a message, as a mapping."""
     return {up_to.store: up_to.number for up_to in numbers}
 
 
 def up_tos(numbers: Mapping[bytes, int]) -> tuple[UpTo, ...]:
-    """Return a mapping from store to number as the pairs of a message."""
+    """Return a mapping from a store (or maker) to a number as pairs for a message; see `SliceState`."""
     return tuple(UpTo(store, number) for store, number in numbers.items())
 
 
 def digest_of_seen(state: SliceState) -> bytes:
-    """Return the digest of the log entries applied to a slice; empty without entries."""
+    """Return the digest, 8 bytes, of the log entries that a store has applied to a slice; empty without entries."""
     if not state.seen:
         return b""
     seen = b"".join(maker + number.to_bytes(8, "big") for maker, number in sorted(state.seen.items()))
@@ -94,9 +106,9 @@ def digest_of_seen(state: SliceState) -> bytes:
 
 
 def latest_tags(*tags: bytes) -> bytes:
-    """Join tags of replaced operations, each once, and keep the last `TAGS_KEPT`.
+    """Join tags of replaced operations, each once, and keep the last `TAGS_KEPT` of them.
 
-    The earlier arguments have the earlier tags. A tag has 8 bytes; see `chord/store/dedup.py`.
+    Each argument is a string of joined tags, of 8 bytes each. The earlier arguments have the earlier tags.
     """
     joined = b"".join(tags)
     size = dedup.TAG_BYTES

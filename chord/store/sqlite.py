@@ -96,7 +96,7 @@ class SqliteStorage:
     Args:
         circle: of the ring; the file of another circle is refused.
         directory: the directory of the file; created if missing.
-        incarnation: for a new store; an existing store keeps its own.
+        incarnation: the incarnation of a new store; an existing store keeps its own.
         before_commit: called in the writing thread before each commit; ignored if `file` is given. Tests use it to
             fail.
         staged_bytes_max: limit for changes that are not durable, in bytes; see `Limits`.
@@ -170,7 +170,7 @@ class SqliteStorage:
 
     @property
     def busy_since(self) -> float | None:
-        """When the running transaction began, by the event loop's clock; None if idle."""
+        """When the running transaction began, in seconds on Trio's clock; None if idle."""
         return self._commits.began_s
 
     @property
@@ -185,7 +185,7 @@ class SqliteStorage:
 
     @property
     def incarnation(self) -> bytes:
-        """Eight random bytes that name this store, drawn when the empty store was created."""
+        """Eight random bytes that name this store, drawn when the store was created."""
         return self._file.incarnation
 
     @property
@@ -376,9 +376,10 @@ class SqliteStorage:
         self._commits.cut_note = {CUT_NOTE: number.to_bytes(8, "big")}
 
     def cut(self, number: int) -> SqliteCut:
-        """Return the content of this moment that is durable, as an open read transaction.
+        """Return the durable records and notes of this moment, and note the number of the cut.
 
-        A transaction under way may be in it or not, because no change of that transaction was acknowledged yet.
+        The result is an open read transaction. A transaction under way may be in it or not, because no change of that
+        transaction was acknowledged yet. An earlier cut is closed.
 
         Raises:
             RemoteFailure: the disk cannot be read.
@@ -395,7 +396,7 @@ class SqliteStorage:
         """Apply a batch in memory, and leave the writing to the worker.
 
         Returns:
-            Whether everything visible is durable already; see `Storage.stage`.
+            Whether everything visible is already durable; see `Storage.stage`.
 
         Raises:
             WritesRefused: definite; the disk has failed.

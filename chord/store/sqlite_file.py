@@ -106,7 +106,7 @@ class FileCut:
         connection.execute("SELECT bits FROM store").fetchall()  # the first read fixes the moment
 
     def rows_behind(self, place: RowPlace | None) -> Generator[tuple[Any, ...], None, None]:
-        """Yield all rows behind a primary key, in file order; None: all rows."""
+        """Yield all rows behind a primary key, in file order; None: all rows. See `DatabaseCut.rows_behind`."""
         return _rows_behind(self._connection, place)
 
     def notes(self) -> Mapping[bytes, bytes]:

@@ -18,7 +18,7 @@ def _checksum(name: bytes, value: bytes) -> bytes:
 
 
 def load(connection: sqlite3.Connection) -> tuple[dict[bytes, bytes], frozenset[bytes]]:
-    """Return the notes of a database, and the names of the damaged notes.
+    """Return the undamaged notes of a database by name, and the names of the damaged notes.
 
     A damaged name is returned as stored.
     """
@@ -42,11 +42,16 @@ def write(connection: sqlite3.Connection, notes: Mapping[bytes, bytes | None]) -
 
 
 class Notes:
-    """The notes of one store in memory, with changes that are not durable yet."""
+    """The notes of one store in memory, with changes that are not durable yet.
+
+    Attributes:
+        visible: the present value of every note by name, durable or not.
+        changes: the durable value, or None, of each note with a later change that is not durable.
+    """
 
     def __init__(self, durable: Mapping[bytes, bytes]) -> None:
-        self.visible = dict(durable)  # every note, durable or not
-        self.changes: dict[bytes, bytes | None] = {}  # the durable values, or None, of notes with later changes
+        self.visible = dict(durable)
+        self.changes: dict[bytes, bytes | None] = {}
 
     def durable(self, name: bytes) -> bytes | None:
         """Return the durable value of a note; None if the disk has no such note."""
@@ -58,9 +63,12 @@ class Notes:
         self._set(name, value)
 
     def settle(self, name: bytes, value: bytes | None, *, is_changed_again: bool) -> None:
-        """Record that a value of a note has become durable; None: that its removal has.
+        """Count a value of a note as durable, because its transaction is committed.
 
-        `is_changed_again` says that a later value of the note waits for the disk.
+        Args:
+            name: the name of the note.
+            value: the value; None: the note was removed.
+            is_changed_again: whether a later value of the note waits for the disk.
         """
         if is_changed_again:
             self.changes[name] = value

@@ -34,11 +34,17 @@ SCRUB_ROW_BYTES = 128
 
 
 class RowChange(msgspec.Struct, eq=False):
-    """A change of one row that is not durable yet."""
+    """A change of one row that is not durable yet.
 
-    before: StoredRow | None  # the durable row, or None
-    was_bad: bool  # whether the durable row counted as damaged
-    row: StoredRow | None  # the visible row; None removes the durable row
+    Attributes:
+        before: the durable row; None if there is no durable row, or only a damaged one.
+        was_bad: whether the durable row counted as damaged.
+        row: the visible row; None: the row was removed.
+    """
+
+    before: StoredRow | None
+    was_bad: bool
+    row: StoredRow | None
 
 
 class Rows:
@@ -50,7 +56,7 @@ class Rows:
         unreadable: called with the error of a failed read; returns the error to raise.
 
     Attributes:
-        place: returns the place (primary key) of a key's record; see `RowPlace`.
+        place: a function that returns the place (primary key) of a key's record; see `RowPlace`.
         changes: the changes that are not durable, by place.
         scrubbed: the place of the last row that the scrub has read; None: the scrub begins with the first row.
         scrubs: how often the scrub has read all rows.
@@ -73,7 +79,7 @@ class Rows:
         self.summary: StoreSummary = file.summary
 
     def opened(self) -> None:
-        """Start with the file as it is, because it was opened anew: totals, cache and damaged rows."""
+        """Take over the totals and the damaged rows of the file, which was just opened, and clear the cache."""
         self.summary = self._file.summary
         self._recent.clear()
         self.bad_records += len(self.summary.bad)
@@ -351,9 +357,12 @@ class Rows:
         self.summary.change(place[0], old, new)
 
     def settle(self, place: RowPlace, row: StoredRow | None, *, is_changed_again: bool) -> None:
-        """Record that a changed row has become durable; None: that its removal has.
+        """Count a changed row as durable, because its transaction is committed.
 
-        `is_changed_again` says that a later change of the same place waits for the disk.
+        Args:
+            place: the primary key of the row.
+            row: the row; None: the row was removed.
+            is_changed_again: whether a later change of the same row waits for the disk.
         """
         if is_changed_again:
             change = self.changes[place]

@@ -113,7 +113,7 @@ class Storage(Protocol):
 
     @property
     def busy_since(self) -> float | None:
-        """When the disk began its current work, by the event loop's clock; None if idle."""
+        """When the disk began its current work, in seconds on Trio's clock; None if idle."""
 
     async def open(self) -> None:
         """Prepare the storage. Call no other method before.
@@ -274,7 +274,7 @@ class Storage(Protocol):
         """Apply a batch, all of it or nothing: visible at once, durable some time later.
 
         Returns:
-            Whether everything visible is durable already. If not, an empty `commit` waits for it.
+            Whether everything visible is already durable. If not, an empty `commit` waits for it.
 
         Raises:
             WritesRefused: definite; the disk has failed, and nothing was changed.
@@ -310,7 +310,9 @@ class Storage(Protocol):
         """
 
     def cut(self, number: int) -> StoreCut:
-        """Return the durable content of this moment, and note the number of the cut. An earlier cut is closed.
+        """Return the durable records and notes of this moment, and note the number of the cut.
+
+        An earlier cut is closed.
 
         Raises:
             ChordError: the disk cannot be read. The number becomes durable nevertheless.

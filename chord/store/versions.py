@@ -41,9 +41,7 @@ COUNT_MAX = 1 << 62
 
 
 def actor(incarnation: bytes, key_epoch: int) -> bytes:
-    """Return the actor, the name of a writer: a store's incarnation and a key epoch.
-
-    `incarnation` has 8 bytes. `key_epoch` is a number from `Storage.next_key_epoch`.
+    """Return the actor of a store's incarnation, which has 8 bytes, and a key epoch of that store.
 
     Raises:
         ValueError: `incarnation` has another length.
@@ -59,8 +57,8 @@ def actor(incarnation: bytes, key_epoch: int) -> bytes:
 def discard(record: Record, context: Mapping[bytes, int]) -> Record:
     """Return the record without the values that a context covers.
 
-    The clock of the result knows every event that the context names. A context maps each actor to the number of its
-    last event that a reader saw.
+    The clock of the result knows every write that the context covers. A context maps each actor to the number of its
+    last write that a reader has seen.
     """
     clock = _in_order(_clock_without(record, context))
     return _decided(Record(record.key, clock, _replaced(clock, record), record.quarantine))
@@ -94,13 +92,13 @@ def put(
         key: the key.
         context: the context that the writer has read. Values that it covers are replaced. None covers everything in the
             record, {} covers nothing.
-        minting: the actor under which the coordinating node names the write. The node's clock for this actor and key
-            must be complete, so that no two writes get one name.
+        minting: the actor that mints the dot of this write. The record must know all writes of this actor to the key,
+            so that no two writes get one dot.
         version: the value, or a tombstone.
 
     Raises:
-        InvalidRequest: definite. The context names events of `minting` that never were. Or the write would add an actor
-            beyond the limit: `ACTORS_MAX`, or twice as many for a delete, because deletes are the way out.
+        InvalidRequest: definite. The context covers writes of `minting` that were never made. Or the write would add an
+            actor beyond the limit: `ACTORS_MAX`, or twice as many for a delete, because deletes are the way out.
     """
     if record is None:
         record = Record(key, ())
@@ -142,8 +140,8 @@ def _unseen(known: Mapping[bytes, int], context: Mapping[bytes, int]) -> list[de
 def sync(a: Record, b: Record) -> Record:
     """Return the merge of two replicas' records of one key.
 
-    The result knows the events of both, and holds the values that neither replica knows as replaced. The merge is
-    commutative, associative and idempotent.
+    The result knows the writes that either record knows, and holds the values that neither knows as replaced. The merge
+    is commutative, associative and idempotent.
     """
     assert a.key == b.key, "records of two keys"
     if a == b:
@@ -234,12 +232,13 @@ def _replaced(
 
 
 def bury(record: Record, dead: Mapping[bytes, int], tags: bytes = b"") -> Record | None:
-    """Return a record without reaped events and operations; None if nothing is left.
+    """Return a record without dead writes, as an entry of a reap log names them; None if nothing is left.
 
     Args:
         record: the record.
-        dead: by actor, the number of its last dead event. An actor without a later event is forgotten.
-        tags: tags of dead operations (`dedup.tags`). An actor loses its values if all of them are of dead operations.
+        dead: by actor, the number of its last dead write. An actor without a later write is forgotten.
+        tags: the joined tags of dead operations (`dedup.tags`). An actor loses its values if all of them are of dead
+            operations.
     """
 
     def living(entries: Iterable[ActorClock]) -> tuple[ActorClock, ...]:
@@ -280,12 +279,12 @@ def isolate(record: Record, actors: Iterable[bytes]) -> Record:
 
 
 def narrow(entry: ActorClock, count: int, held: int) -> ActorClock:
-    """Return an actor's entry without the values that another clock has replaced.
+    """Return an actor's entry in a clock without the values that another store knows as replaced.
 
     Args:
         entry: the entry.
-        count: how many events of the actor the other clock knows.
-        held: of how many of these events the other clock has the values.
+        count: how many writes of the actor the other store's clock knows.
+        held: of how many of these writes, the latest, the other store still holds the versions.
     """
     replaced = count - held
     return ActorClock(entry.actor, entry.count, entry.versions[: max(0, entry.count - replaced)])
@@ -327,12 +326,11 @@ def is_live(version: Version, now_ms: int) -> bool:
 
 
 def cut(record: Record, bytes_max: int) -> Record:
-    """Return as much of a record as a reply may hold: the values of whole actors.
+    """Return as much of a record as a reply may hold: some actors with all their values.
 
-    For the other actors, the clock keeps only events with values that were replaced. No coordinator lets siblings grow
-    too many for a reply, but siblings from several coordinators may add up to more. The context of the result covers
-    only the returned values. The reader resolves these, and finds the rest at the next read. The quarantine is left
-    out.
+    For the other actors, the clock of the result knows only the replaced writes. No coordinator lets siblings grow too
+    many for a reply, but siblings from several coordinators may add up to more. The context of the result covers only
+    the returned values. The reader resolves these, and finds the rest at the next read. The quarantine is left out.
 
     Args:
         record: the record.
@@ -356,11 +354,12 @@ def cut(record: Record, bytes_max: int) -> Record:
 
 
 def split(record: Record, bytes_max: int) -> list[Record]:
-    """Cut a record into records that merge to it, each small enough to send.
+    """Cut a record into smaller records of the same key that together merge to it, each small enough to send.
 
-    Each holds as many whole actors as `bytes_max` bytes of values allow. An actor with more bytes is alone in its part.
-    No single coordinator lets a record outgrow a frame, but writes through several coordinators may add up to more.
-    Actors merge one by one, so each part can be sent by itself. Parts of the quarantine come last.
+    Each holds the values of as many actors as fit into `bytes_max` bytes. An actor with more bytes is alone in its
+    record. No single coordinator lets a record outgrow a frame, but writes through several coordinators may add up to
+    more. Actors merge one by one, so each smaller record can be sent by itself. Those with quarantined values come
+    last.
     """
     if len(record.clock) <= 1 and not record.quarantine:
         return [record]  # the usual case
@@ -399,18 +398,18 @@ def is_done(record: Record, op_id: bytes) -> bool:
 
 
 def context_of(record: Record) -> dict[bytes, int]:
-    """Return the context of a reader that sees everything in the record.
+    """Return the context of a reader that has seen all values of the record outside the quarantine.
 
-    It maps each actor to the number of events that the clock knows.
+    It maps each actor to the number of its writes that the clock knows.
     """
     return {entry.actor: entry.count for entry in record.clock}
 
 
 def context_after(record: Record, op_id: bytes) -> dict[bytes, int]:
-    """Return the context of a writer that has seen only the version it wrote.
+    """Return the context of a writer that has seen only the version it wrote, with the operation id `op_id`.
 
-    A context covers the first events of an actor. An unseen event therefore keeps all later events of its actor out of
-    the context, even the write itself. An extra sibling is better than the loss of a value that no client has read.
+    A context covers the first writes of an actor. An unseen write therefore keeps all later writes of its actor out of
+    the context, even the writer's own. An extra sibling is better than the loss of a value that no client has read.
     """
     context: dict[bytes, int] = {}
     for entry in record.clock:
@@ -427,7 +426,7 @@ def is_sound(record: Record) -> bool:
     """Return whether a record from another node is well-formed enough to be used.
 
     A node makes only this check when it merges or reads such a record. `check` finds more faults in the quarantine and
-    in the replaced operations, but sets no limit to counts.
+    in the replaced operations, but accepts numbers of writes of any size.
     """
     for entries in (record.clock, record.quarantine):
         before = b""
@@ -439,10 +438,7 @@ def is_sound(record: Record) -> bool:
 
 
 def check(record: Record) -> list[str]:
-    """Return the faults of a record in words; empty if there are no faults.
-
-    It checks the clock, the quarantine and the replaced operations.
-    """
+    """Return a sentence for each fault in a record's clock, quarantine or replaced operations."""
     wrong = []
     for entries in (record.clock, record.quarantine):
         if any(a.actor >= b.actor for a, b in pairwise(entries)):
@@ -461,10 +457,10 @@ def check(record: Record) -> list[str]:
 
 
 def encode_context(context: Mapping[bytes, int]) -> bytes:
-    """Encode a context: by actor, the number of events that a reader saw.
+    """Encode a context as bytes: by actor, the number of its last write that a reader has seen.
 
-    Each actor is followed by its count, and the actors are in ascending order. A count has 7 bits in each byte, the low
-    bits first. A context that covers nothing is empty.
+    Each actor is followed by its number, and the actors are in ascending order. A number has 7 bits in each byte, the
+    low bits first. A context that covers nothing is empty.
     """
     out = bytearray()
     for who in sorted(context):
