@@ -47,7 +47,7 @@ class SyncState(NamedTuple):
 
     Attributes:
         until: when to compare again, on Trio's clock; minus infinity: at once.
-        is_in_sync: whether the replica is in sync (it holds every acknowledged write of the part), and knows that.
+        is_in_sync: whether the replica is in sync (it holds every acknowledged write of the part), and has heard so.
     """
 
     until: float
@@ -56,6 +56,10 @@ class SyncState(NamedTuple):
 
 class AntiEntropy:
     """Anti-entropy for the arc of one vnode.
+
+    Args:
+        vnode: the vnode.
+        replica_sync: compares records with a replica, and exchanges those that differ.
 
     Attributes:
         transfer: the progress of the comparison that runs now, for status reports; None if none runs.
@@ -96,10 +100,10 @@ class AntiEntropy:
         return found
 
     def in_sync_among(self, contacts: Iterable[Contact], point: int) -> list[Contact]:
-        """Return the replicas among these that this owner knows to be in sync in a point's part.
+        """Return those of some replicas that this owner knows to be in sync in the part of its arc with a point.
 
-        A replica in sync holds every acknowledged write of its part of the arc. A vnode of this node always counts.
-        Outside the owner's arc no other replica counts.
+        A replica in sync holds every acknowledged write of the part. A vnode of this node always counts. If the point
+        is outside the owner's arc, no other replica counts.
         """
         states: Mapping[str, SyncState] = {}
         for arc in self._arcs():
@@ -115,10 +119,10 @@ class AntiEntropy:
     def is_complete(self) -> bool:
         """Return whether this vnode holds all acknowledged writes of its arc.
 
-        This vnode must be in sync in each part. The nodes that are unreachable or not in sync must be fewer than a
-        write quorum. Fewer nodes cannot have acknowledged a write alone. One replica with a full disk therefore does
-        not keep the result False for ever. If N = 1 (one copy of each record), the result is always True; see
-        `unreachable`.
+        This vnode must be in sync in each part of its arc. The nodes that are unreachable or not in sync must be fewer
+        than a write quorum: fewer nodes alone cannot have acknowledged a write. One replica with a full disk therefore
+        does not keep the result False for ever. If N = 1 (one copy of each record), the result is always True, and
+        `unreachable` names the nodes that may hold more.
         """
         if self._host.constants.replicas == 1:
             return True
@@ -153,7 +157,7 @@ class AntiEntropy:
         return True
 
     def states(self) -> tuple[ReplicaState, ...]:
-        """Return each part's replicas and their states, for status reports."""
+        """Return the replicas of each part of the arc, for status reports, with those that are down or not compared."""
         found = []
         for arc, replicas in self.parts():
             states = self._states_in(arc)
@@ -195,7 +199,7 @@ class AntiEntropy:
         return None if is_enough else tuple(unreachable)
 
     def fell_behind(self, address: str) -> None:
-        """Stop counting a node as in sync in any part, as it was away or missed a write."""
+        """Stop counting the node at an address as in sync in any part, because it was away or missed a write."""
         for states in self._states.values():
             states.pop(address, None)
         self._host.news()

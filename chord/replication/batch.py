@@ -28,7 +28,7 @@ from chord.wire.batch import BatchReplies, BatchRequest, Frame, Item, frames, it
 from chord.wire.messages import BATCH_ITEMS_MAX, Contact, Get, Reply, as_retry
 
 LOOKUPS_AT_ONCE: Final = 16
-"""Lookups of owners at the same time. The result of one lookup may make others unnecessary."""
+"""Largest number of lookups in progress for one batch. The result of one may make others unnecessary."""
 
 TELL_BEFORE_SHARE: Final = 0.2
 """A batch is answered before its deadline, by this share of the remaining time, at most `TELL_BEFORE_S`.
@@ -37,7 +37,7 @@ So the outcomes of its finished items reach the caller.
 """
 
 Coordinate: TypeAlias = Callable[[Vnode, Item], Reply | Steps[Any]]
-"""Reads or writes one key at a vnode."""
+"""Reads or writes one key at a vnode: returns the reply, or the steps that return it."""
 
 
 class Batches:
@@ -46,7 +46,7 @@ class Batches:
     Args:
         host: the node context.
         lookups: finds owners, and delivers items to them.
-        coordinate: reads or writes one key.
+        coordinate: reads or writes one key at a vnode of this node.
     """
 
     def __init__(self, host: NodeContext, lookups: Lookups, coordinate: Coordinate) -> None:
@@ -56,9 +56,9 @@ class Batches:
         self._in_work = 0  # items of all batches
 
     async def for_vnode(self, vnode: Vnode, batch: BatchRequest) -> BatchReplies:
-        """Carry out a batch at one vnode, which coordinates each read or write.
+        """Carry out a batch at one vnode, which coordinates each read or write; return the outcomes.
 
-        An item with a key of another owner gets an error as its outcome.
+        The outcome of an item with a key of another owner is an error, `NotOwner` or `Busy`.
 
         Raises:
             Overloaded: definite; other batches are in work, and with this one their items would exceed `calls_max`.
@@ -68,7 +68,9 @@ class Batches:
         return pack(batch, part.outcomes())
 
     async def for_node(self, batch: BatchRequest) -> BatchReplies:
-        """Carry out a client's batch: coordinate local keys, forward the other items.
+        """Carry out a client's batch: coordinate the keys of this node's vnodes, forward the other items.
+
+        Return the outcome of each item, in the order of the items.
 
         Raises:
             NotReady: definite; this node is not in the ring, and other nodes own some of the keys.

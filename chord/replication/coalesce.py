@@ -61,11 +61,17 @@ class Coalescer:
         *,
         deadline: float,
     ) -> None:
-        """Queue a request, to leave in one frame with the batch's others to the same peer.
+        """Queue a request, to leave in one frame with the batch's other requests to the same replica.
 
         The queue leaves in the next pass of the scheduler. Requests other than `ReadCopy` and `StoreCopies` leave
-        alone, at once. The arguments are those of `Peers.begin`. While the node is ending, the callback gets
-        `NotReady`.
+        alone, at once.
+
+        Args:
+            to: the replica.
+            request: the request.
+            expect: the type of the reply.
+            callback: called once with the reply or the error. If the node is ending, it gets `NotReady`.
+            deadline: the latest time for the reply, on Trio's clock.
         """
         if self._host.is_ending:
             callback(ending())

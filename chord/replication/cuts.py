@@ -61,7 +61,10 @@ class Cuts:
         self._left_out_at = -math.inf
 
     def resume(self, number: int) -> int:
-        """Take the number from before a restart, which has ended its cut; return the number to carry."""
+        """Take over the number of the newest cut from before a restart, which has ended that cut.
+
+        Return the number for messages from now on: the same, or 0 if it is over a day ahead of this node's clock.
+        """
         if self._is_too_far_ahead(number):
             self._left_out_at = trio.current_time()
             return 0
@@ -69,10 +72,13 @@ class Cuts:
         return number
 
     def take(self, number: int) -> int:
-        """Cut now, unless a rule forbids it; return the number to carry from now on.
+        """Make a cut now, and close the earlier one; return the number for messages from now on.
+
+        A number over a day ahead of this node's clock is ignored. No cut is made for `cut_lease_s` after such a number,
+        or if `cuts_per_minute` cuts were made within a minute. Then the earlier cut stays.
 
         Args:
-            number: a higher number than this node carries.
+            number: the number of the cut, higher than the number of this node's messages so far.
         """
         now, limits = trio.current_time(), self._host.limits
         if self._is_too_far_ahead(number):
@@ -112,7 +118,7 @@ class Cuts:
 
     @handles(ScanCut)
     async def on_scan_cut(self, request: ScanCut) -> ScanCutReply:
-        """Return the next page of the cut, and renew its lease.
+        """Return the next page of the records of the cut, and renew its lease.
 
         While this node serves clients, the reply waits, so that a backup takes at most a quarter of the node's time.
 

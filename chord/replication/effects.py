@@ -23,6 +23,8 @@ from chord.wire.messages import Contact, Reply, Request
 class Ask(NamedTuple):
     """Effect: send a request to a vnode of another node, and wait for its reply.
 
+    The steps that yield this effect get the reply as the value of the `yield`. An error is raised there.
+
     Attributes:
         sender: sends the request, unless the driver of the steps has its own sender.
         to: the vnode.
@@ -44,7 +46,7 @@ class Ask(NamedTuple):
 class Durable(NamedTuple):
     """Effect: wait until all changes to the store so far are durable.
 
-    The steps that yield this effect get the errors of `Storage.commit`.
+    The errors of `Storage.commit` are raised in the steps, at the `yield` of this effect.
     """
 
     storage: Storage
@@ -57,7 +59,7 @@ class Durable(NamedTuple):
 class Commit(NamedTuple):
     """Effect: make the changes of a batch, and wait until they are durable.
 
-    The steps that yield this effect get the errors of `Storage.commit`.
+    The errors of `Storage.commit` are raised in the steps, at the `yield` of this effect.
     """
 
     storage: Storage
@@ -70,9 +72,15 @@ class Commit(NamedTuple):
 
 
 class InTask:
-    """Effect: run a coroutine function in a task of the node, and wait for its result.
+    """Effect: run an async function in a task of the node, and wait for its result.
 
-    If the node ends first, the steps that yield this effect get `NotReady`.
+    The result becomes the value of the `yield` in the steps. A `ChordError` of the function is raised there, or
+    `NotReady` if the node ends first.
+
+    Args:
+        host: the node context.
+        function: the function.
+        *args: its arguments.
     """
 
     def __init__(self, host: NodeContext, function: Callable[..., Awaitable[object]], *args: object) -> None:
@@ -99,7 +107,7 @@ class InTask:
 
 
 def when_durable(storage: Storage, reply: Reply) -> Steps[Reply]:
-    """Wait until all visible changes of the store are durable, then return the reply.
+    """Return the steps that wait until all visible changes of the store are durable, and then return the reply.
 
     Raises:
         ChordError: see `Storage.commit`.

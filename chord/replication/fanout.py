@@ -27,7 +27,7 @@ A `ChordError` in the steps counts as the node's failure.
 
 
 class Fanout:
-    """A question to several nodes at once, with spares for failed or late nodes.
+    """A question to several nodes at once, with spares for failed or late nodes; also an effect that steps can yield.
 
     Args:
         host: the node context.
@@ -53,11 +53,11 @@ class Fanout:
         self.waiting: dict[Contact, None] = {}
 
     def ask(self, first: Sequence[Contact], until: Callable[[], bool]) -> Self:
-        """Return the effect that asks nodes until enough have answered.
+        """Return this object as the effect that asks nodes until enough have answered.
 
         The effect also ends, without an error, when no node is left that may answer. So the caller checks the answers
-        itself. A second call asks further nodes, with the spares that are left. If this node is ending, the steps that
-        yield the effect get `NotReady`.
+        itself. A second call asks further nodes, with the spares that are left. If this node is ending, `NotReady` is
+        raised in the steps, at the `yield` of the effect.
 
         Args:
             first: the nodes to ask at once.

@@ -54,12 +54,12 @@ class Held:
         self._before: dict[bytes, tuple[bytes, float]] = {}
 
     def since(self, key: bytes, digest: bytes, now: float) -> float:
-        """Return the time since which a record is unchanged; remember it if there is room.
+        """Return since when the owner has held a record unchanged; remember it if there is room.
 
         Args:
             key: the record's key.
-            digest: the record's present digest. If no digest or another one is remembered, the time is `now`.
-            now: the present time, in seconds on Trio's clock, like the result.
+            digest: the record's present digest. If no digest or another one is remembered, the result is `now`.
+            now: the current time, in seconds on Trio's clock, like the result.
         """
         held = self._since.get(key) or self._before.get(key)
         if held is None or held[0] != digest:
@@ -86,7 +86,13 @@ class Held:
 
 
 class GarbageCollector:
-    """Reaps dead records of one vnode's arc, and trims the arc's reap logs."""
+    """Reaps dead records of one vnode's arc, and trims the reap logs of its slices.
+
+    Args:
+        vnode: the vnode.
+        repair: knows which replicas of the arc are in sync.
+        log_sync: exchanges log entries with the other replicas.
+    """
 
     def __init__(self, vnode: Vnode, repair: AntiEntropy, log_sync: ReapLogSync) -> None:
         self._vnode = vnode
@@ -99,9 +105,9 @@ class GarbageCollector:
 
     @handles(AreExpired)
     def on_are_expired(self, request: AreExpired) -> AreExpiredReply:
-        """Return for each key whether it has had no live value for the grace period.
+        """Return for each requested key whether it has had no live value for the grace period, `grace_s`.
 
-        This node's clock decides. A key without a record, or with quarantined values only, counts as expired.
+        This node's wall clock decides. A key without a record, or with quarantined values only, counts as expired.
         """
         before_ms = before_grace_ms(self._host)
         records = [self._host.storage.get(key) for key in request.keys]
@@ -274,13 +280,13 @@ def before_grace_ms(host: NodeContext) -> int:
 
 
 def is_ripe(record: Record, before_ms: int) -> bool:
-    """Return whether all values of a record were deleted or had expired before a time.
+    """Return whether all values of a record were deleted or had expired before a moment.
 
     A record with an empty clock, so with quarantined values only, is not ripe.
 
     Args:
         record: the record.
-        before_ms: the time, in ms since 1970.
+        before_ms: the moment, in ms since 1970 on the wall clock.
     """
     return bool(record.clock) and all(
         (version.written_ms if version.value is None else version.expires_ms or before_ms) < before_ms

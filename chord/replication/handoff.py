@@ -59,7 +59,7 @@ def gaps(circle: Circle, arcs: list[Arc]) -> list[Arc]:
 
 
 def lies_in(circle: Circle, part: Arc, arc: Arc) -> bool:
-    """Return whether a part of the circle lies completely in an arc."""
+    """Return whether one arc, `part`, lies completely in another arc, `arc`."""
     length = circle.distance(part.start, part.end) or circle.size
     return arc.is_whole or (part.end in arc and length <= circle.distance(arc.start, part.end))
 
@@ -71,12 +71,15 @@ class Handoff:
     unreachable replica.
 
     Args:
-        save: persists the node's state.
+        host: the node context.
+        lookups: finds the owners of records.
+        replica_sync: sends records to a replica, and proves that it holds them.
+        save: persists the state of this node in `node.json`.
         is_receiving: returns whether a vnode of this node is receiving an arc. Meanwhile no record is dropped.
 
     Attributes:
-        hints: number of records kept for unreachable replicas, as of the last round; 0 before the first.
-        transfer: the progress of the round that runs now; None if none runs.
+        hints: number of records kept for unreachable replicas, as counted in the last round; 0 before the first.
+        transfer: the progress of the round that runs now, for status reports; None if none runs.
     """
 
     def __init__(
@@ -100,7 +103,7 @@ class Handoff:
         self.transfer: TransferInfo | None = None
 
     def arcs(self) -> list[Arc]:
-        """Return the parts of the circle that this node does not replicate."""
+        """Return the arcs that this node does not replicate, as far as it knows: together the rest of the circle."""
         return gaps(self._host.circle, self._replicated())
 
     def count(self) -> int:
@@ -108,9 +111,9 @@ class Handoff:
         return sum(self._host.storage.count(arc) for arc in self.arcs()) if len(self._host.storage) else 0
 
     def on_their_way(self) -> int:
-        """Return the number of misplaced records, less those that are hints.
+        """Return the number of misplaced records that are not hints.
 
-        The number of hints among them is that of the last round; 0 before the first.
+        The hints among them were counted in the last round; before the first round, no record counts as a hint.
         """
         return max(0, self.count() - self._misplaced_hints)
 
@@ -125,7 +128,7 @@ class Handoff:
         """Run one round of handoff: bring all misplaced records to their replicas.
 
         A record is dropped here when all nodes that must keep it have proved to hold it. Hints go to the reachable
-        replicas, and stay here. So do misplaced reap logs.
+        replicas, and also stay here. Reap logs of misplaced arcs also go to the replicas, and stay here.
 
         Args:
             start: the vnode at which lookups start.

@@ -18,7 +18,7 @@ from array import array
 from chord.wire.messages import Record
 
 PRUNE_FROM = 32
-"""The least number of empty entries that are removed from a clock.
+"""Number of empty entries in a record's clock from which on they are removed.
 
 A clock with as many entries takes a kilobyte.
 """
@@ -26,15 +26,15 @@ A clock with as many entries takes a kilobyte.
 WATCHED_MAX = 16_384
 """The largest number of records in which an owner watches empty entries."""
 GONE_AFTER = 3
-"""A record that has been watched for this many grace periods counts as gone, and its place is free again."""
+"""Number of grace periods after which a watched record counts as gone, so that another record can be watched."""
 
 
 class Emptied:
     """Finds clock entries that have been empty for the grace period.
 
     An entry is empty if all values of its actor have been replaced. If all remaining values of a record were written
-    before the grace period, the replaced values were, too. Records that are written more often are watched, up to
-    `WATCHED_MAX` of them. Further records wait until there is room.
+    before the grace period, the replaced values were also written before it. Records that are written more often are
+    watched, up to `WATCHED_MAX` of them. Further records wait until there is room.
 
     Args:
         grace_s: the grace period, in seconds.
@@ -53,7 +53,7 @@ class Emptied:
 
         Args:
             record: the record.
-            now: the time on Trio's clock.
+            now: the current time on Trio's clock, in seconds.
             before_ms: the beginning of the grace period that ends now, on the wall clock, in ms since 1970.
         """
         empty = [entry for entry in record.clock if not entry.versions]

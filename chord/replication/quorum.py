@@ -13,12 +13,12 @@ from chord.wire.messages import Contact
 
 
 class KeyTarget(NamedTuple):
-    """A key that a coordinator reads or writes, resolved once.
+    """A key that a coordinator reads or writes, with the facts about it at the beginning of the operation.
 
     Attributes:
         key: the key.
         point: the point of the key on the circle.
-        verdict: why this vnode coordinates it.
+        verdict: whether the coordinator owns the key, and the mark that covers it, if any.
         replicas: its replica set.
         me: the vnode with which this node is in the replica set.
     """
@@ -31,7 +31,7 @@ class KeyTarget(NamedTuple):
 
 
 class Quorums:
-    """The quorums of one vnode's keys."""
+    """Decides which nodes must answer a read or store a write of a key that one vnode coordinates."""
 
     def __init__(self, vnode: Vnode) -> None:
         self._vnode = vnode
@@ -40,7 +40,7 @@ class Quorums:
         self._latest: tuple[ReplicaSet | None, Contact | None] = (None, None)  # a cache: most keys share one set
 
     def target(self, key: bytes) -> KeyTarget:
-        """Resolve a key: its point, and the nodes that may hold it.
+        """Return a key with its point, its replica set and the reason why this vnode coordinates it.
 
         Raises:
             NotOwner, Busy: see `Vnode.require_coordinator`.
@@ -100,7 +100,7 @@ class Quorums:
     def here(self, replicas: ReplicaSet) -> Contact | None:
         """Return the vnode with which this node is in a replica set; None if it is not in the set.
 
-        A node is in the set once, so the result may be another vnode of this node than the coordinator.
+        A node is in the set once, so the result may be a vnode of this node other than the coordinator.
         """
         if replicas is not self._latest[0]:
             address = self._host.address

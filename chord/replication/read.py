@@ -64,7 +64,7 @@ class Reading:
         record: the merge of all copies; None if no holder has one.
         copies: the copy of each holder that answered, the reader's own copy first; None for a holder without a copy.
         out_of_sync: the holders that answered and are not in sync.
-        damaged: the holders with a damaged copy. They are in `out_of_sync`, too.
+        damaged: the holders with a damaged copy. They are also in `out_of_sync`.
         behind: the holders that have applied other entries of the reap log. Their answers do not count.
         logs: the logs of holders that the reader applies in memory only, because its disk takes no writes.
         rtt_ms: the round-trip time to each other holder that answered, in ms.
@@ -95,9 +95,10 @@ class Reading:
         is_damaged: bool = False,
         digest: bytes = b"",
     ) -> None:
-        """Add the answer of one holder, and merge its copy, if any, into `record`.
+        """Add the answer of one holder, and merge its copy, `record`, into the attribute `record`.
 
-        `digest` is the digest of the copy, if the caller knows it.
+        The flags say whether the holder is in sync, and whether its copy is damaged. `digest` is the digest of the
+        copy, or empty if the caller does not know it.
         """
         self.copies[contact] = record
         if record is not None and digest:
@@ -146,12 +147,12 @@ class Reading:
         return next(iter(self.copies.values()), None)
 
     def stale(self, contacts: list[Contact]) -> list[Contact]:
-        """Return the contacts that answered with no copy, or one other than the merge."""
+        """Return those of some nodes that answered without a copy, or with a copy other than the merge."""
         best = self.digest(self.record)
         return [contact for contact in contacts if self.digest(self.copies.get(contact, self.record)) != best]
 
     def line(self, place: Place, is_member: bool) -> ReplicaLine:
-        """Return how one node took part in this read, for traces."""
+        """Return how one node took part in this read; `is_member` says whether it is a member of the replica set."""
         contact = place.contact
         if contact not in self.copies:
             return ReplicaLine(contact, "unreachable", False)
@@ -160,9 +161,9 @@ class Reading:
         return ReplicaLine(contact, outcome, is_member, self.rtt_ms.get(contact), mine[:VERSION_BYTES])
 
     def copy_id(self, digest: bytes) -> bytes:
-        """Return a name that only equal copies with equal reap-log entries share.
+        """Return bytes that only equal copies at nodes with equal reap-log entries share, for a comparison by clients.
 
-        `digest` is the digest of the copy. Without a copy, both are empty.
+        `digest` is the digest of the copy. Without a copy, `digest` and the result are empty.
         """
         return digest + self.seen if digest else b""
 
@@ -286,7 +287,7 @@ class QuorumReads:
 
     @handles(ReadDigest)
     def read_digest(self, request: ReadDigest) -> ReadDigestReply:
-        """Identify this replica's copy, for a quorum read that a client performs.
+        """Return the `copy_id` of this replica's copy, for a quorum read that a client performs itself.
 
         Raises:
             Busy: definite; the client must let the owner coordinate. This replica is not in sync, or coordinates

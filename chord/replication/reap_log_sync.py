@@ -48,7 +48,7 @@ from chord.wire.messages import (
 )
 
 PASSES_MAX: Final = 8
-"""How many times one slice is fetched at most. A long log comes in pages."""
+"""Largest number of pages of one slice's log that a sync fetches."""
 
 R = TypeVar("R", bound=Reply)
 
@@ -71,7 +71,7 @@ class ReapLogSync:
     # -- asking ---------------------------------------------------------------------------------
 
     async def sync(self, partner: Contact, arc: Arc) -> None:
-        """Sync the reap logs of an arc with a partner, in both directions.
+        """Sync the reap logs of all slices that overlap an arc with a partner, in both directions.
 
         Raises:
             ChordError: the partner is unreachable or refuses. The entries applied until then are durable.
@@ -114,10 +114,10 @@ class ReapLogSync:
             ended.set()
 
     async def tell(self, partner: Contact, logs: list[SliceLog]) -> None:
-        """Send the log entries of records that were just reaped to another replica.
+        """Send another replica log entries of this store, such as those of records that were just reaped.
 
         Raises:
-            ChordError: the partner does not take them.
+            ChordError: the partner does not take them, or does not answer within `timeout_cap_s`.
         """
         for begin in range(0, len(logs), SLICES_ASKED_MAX):
             await self._call(partner, StoreLogs(tuple(logs[begin : begin + SLICES_ASKED_MAX])), Done)
@@ -137,9 +137,7 @@ class ReapLogSync:
         return logs.slices[0]
 
     async def has_seen(self, partner: Contact, part: int) -> bool:
-        """Return whether a partner has applied the same entries of a slice's log.
-
-        This store's applied entries are the measure; see `ReapLog.seen`.
+        """Return whether a partner has applied the same entries of a slice's log as this store.
 
         Args:
             partner: the vnode to ask.
@@ -234,7 +232,7 @@ class ReapLogSync:
 
     @handles(GetSeen)
     def on_get_seen(self, request: GetSeen) -> Answer:
-        """Return, for each slice of an arc, the digest of the log entries applied here."""
+        """Return the digest of the applied log entries of each slice that overlaps an arc and has any here."""
         return self._when_durable(GetSeenReply(self._log.seen_in(Arc(request.arc_start, request.arc_end))))
 
     @handles(GetLogs)
@@ -271,10 +269,10 @@ class ReapLogSync:
 
     @handles(Vouch)
     def on_vouch(self, request: Vouch) -> Answer:
-        """Return how many writes of each claimed actor this store knows and holds.
+        """Return for each requested key and actor how many of the actor's writes this store knows, and holds.
 
-        An actor is a store that coordinated writes of a key. The caller uses the numbers to keep or hide its own old
-        values. The reply also says which log entries this store has trimmed. The numbers are of the same moment.
+        The caller uses the numbers to keep or hide its own old values. The reply also says which log entries of the
+        slice this store has trimmed. All of this is read at the same time.
         """
         trimmed = _up_tos(self._log.state(request.slice).trimmed)
         return self._when_durable(VouchReply(trimmed, self._log.vouch(request.claims)))

@@ -34,7 +34,8 @@ class Remarks(NamedTuple):
     """Facts for the `Written` reply to a write that the written record does not show.
 
     Attributes:
-        dead, decided: see `Written`.
+        dead: number of values of a merged backup's record that were left out, because they were deleted or replaced.
+        decided: number of quarantined versions that were decided about, or of left-out values that were brought back.
     """
 
     dead: int = 0
@@ -63,7 +64,7 @@ class Records:
     def to_put(self, request: Put, seen: Record | None) -> tuple[Record, Batch, Remarks]:
         """Return the record after a put, and the change that stores it.
 
-        The caller must stage the change at once. If the record knows the operation id already, no version is added.
+        The caller must stage the change at once. If the record already knows the operation id, no version is added.
 
         Args:
             request: the put. A context of None covers all versions in this node's copy and in `seen`.
@@ -232,7 +233,7 @@ class Records:
                 that all of the records are here. Otherwise the other records are merged.
 
         Returns:
-            The number of records that were new or changed, and whether all visible changes are durable already. If not,
+            The number of records that were new or changed, and whether all visible changes are already durable. If not,
             even an unchanged record may not be durable.
 
         Raises:
@@ -273,15 +274,15 @@ class Records:
         Args:
             arc: the arc.
             after: the last key of the page before; None for the first page.
-            limit: see `pack`.
-            what: see `Scan`.
+            limit: the largest number of records.
+            what: "quarantine": only records with quarantined versions; otherwise all records.
         """
         storage = self._host.storage
         scan = storage.quarantined if what == "quarantine" else storage.scan
         return self.pack(scan(arc, after=after), limit)
 
     def pack(self, records: Iterable[Record], limit: int) -> tuple[tuple[Record, ...], bool]:
-        """Return the first records as one page, and whether any are left; see `pack`."""
+        """Return the first records, at most `limit` and `page_bytes` bytes, and whether any are left; see `pack`."""
         return pack(records, limit, self._host.limits.page_bytes)
 
     def check(self, request: Put) -> None:
@@ -398,7 +399,7 @@ def cut_as(record: Record, what: ScanOf, bytes_max: int) -> Record:
 
     Args:
         record: the record.
-        what: see `Scan`.
+        what: "live": without its quarantine; "whole": with it; "quarantine": only the quarantine.
         bytes_max: the largest size of the part, in bytes. The versions of one actor are shown even if they exceed it.
     """
     if what == "live" or (what == "whole" and not record.quarantine):

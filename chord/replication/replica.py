@@ -45,7 +45,7 @@ MergeRecords: TypeAlias = Callable[[Sequence[Record], Sequence[bytes]], Awaitabl
 """Merges records by version, durably, and returns how many were new or changed (`Records.merge`)."""
 
 Stage: TypeAlias = Callable[[Sequence[Record], Sequence[bytes]], tuple[int, bool]]
-"""Merges records by version; returns how many changed, and whether all is durable already (`Records.stage`)."""
+"""Merges records by version; returns how many changed, and whether all is already durable (`Records.stage`)."""
 
 
 async def read_copies(host: NodeContext, keys: Sequence[bytes], *, must_fit: bool = False) -> GetCopiesReply:

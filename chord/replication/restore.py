@@ -14,7 +14,7 @@ from chord.wire.messages import Record, Version
 
 
 class BroughtBack(NamedTuple):
-    """A record with lost values written again, and the number of these values."""
+    """A record with lost values written again, and `written`, the number of these values."""
 
     record: Record
     written: int
@@ -23,13 +23,13 @@ class BroughtBack(NamedTuple):
 def missing(saved: Record, merged: Record, now_ms: int) -> list[Version]:
     """Return the live values of a backup's record that its key does not have now.
 
-    Values in the backup's quarantine are included. A value is present if the merged record shows the same bytes, from
-    any write. A value is also present if the merged record holds its operation id, visible or in quarantine.
+    Values in the backup's quarantine are included. The key has a value if its merged record shows the same bytes, from
+    any write. It also has the value if that record holds the value's operation id, visible or in quarantine.
 
     Args:
         saved: the record in the backup.
         merged: the record of the key after the backup was merged.
-        now_ms: the wall clock, in ms since 1970, which decides whether a value has expired.
+        now_ms: the current time of the wall clock, in ms since 1970, by which values expire.
     """
     shown = [version for version in versions.siblings(merged) if versions.is_live(version, now_ms)]
     values = {version.value for version in shown}
@@ -61,7 +61,7 @@ def bring_back(
         minting: the actor under which this store writes the versions; see `versions.put`.
         op_id: the id of the restore. Each version gets an operation id derived from it.
         fits: returns whether a record is within the limits.
-        is_retry: whether an earlier attempt may have been carried out elsewhere.
+        is_retry: whether an earlier attempt of the restore may have been carried out elsewhere.
 
     Raises:
         InvalidRequest: definite; the clock would remember too many actors.

@@ -23,10 +23,9 @@ class Scanner:
 
     @handles(Scan)
     async def on_scan(self, request: Scan) -> ScanReply:
-        """Return the next page of the arc's records, clockwise after the request's point.
+        """Return the next page of the records between the request's point and this vnode's id, clockwise.
 
-        The arc ends at this vnode's id. The page shows the records as this node holds them. If unreachable replicas may
-        hold more, the page names them.
+        The page shows the records as this node holds them. If unreachable replicas may hold more, the page names them.
 
         Raises:
             NotOwner, Busy, OwnerDown: see `Vnode.require_owner`.

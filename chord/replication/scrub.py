@@ -17,15 +17,15 @@ from chord.ring.context import NodeContext
 from chord.store.storage import SCRUB_NOTE, Batch
 
 STEPS: Final = 1000
-"""Number of steps of a whole scrub, approximately."""
+"""Approximate number of steps in which the scrub reads a whole store."""
 SLACK: Final = 1.25
-"""The rate of reading, in proportion to the needed rate. Steps may be late, and the store may grow meanwhile."""
+"""Factor by which each step reads more than needed, because steps may be late and the store may grow meanwhile."""
 CHUNK_BYTES: Final = 64 * 1024
 """Bytes that are read before other tasks may run. That takes less than a millisecond."""
 
 
 class Scrub:
-    """Reads and checks all records of a node's store, some at every step."""
+    """Reads and checks all records of a node's store, some at every call of `step`."""
 
     def __init__(self, host: NodeContext) -> None:
         self._host = host

@@ -57,6 +57,9 @@ class TokenBucket:
 
     A burst may take the work of `BURST_S` seconds at once. A larger amount is a debt, and the caller waits until it is
     paid.
+
+    Args:
+        rate_s: the rate, in units per second.
     """
 
     def __init__(self, rate_s: float) -> None:
@@ -65,9 +68,9 @@ class TokenBucket:
         self._at = -math.inf
 
     def take(self, amount: float, now: float) -> float:
-        """Take an amount, and return how long to wait afterwards, in seconds.
+        """Count an amount of work, in units, and return how long to wait before more work, in seconds.
 
-        `now` is the present time, in seconds.
+        `now` is the current time, in seconds on the same clock in all calls.
         """
         full = self._rate_s * BURST_S
         self._tokens = min(full, self._tokens + (now - self._at) * self._rate_s) - amount
@@ -87,7 +90,7 @@ class SyncOutcome(msgspec.Struct):
             may stay False. Even then, after a sync in both directions, each node has every record that one of them held
             at the beginning.
         is_in_sync: whether the partner was in sync in the arc when the sync began, as it said.
-        was_in_sync: whether the partner was in sync then, or before it was away.
+        was_in_sync: whether the partner was in sync then, or had been so before it was away.
     """
 
     share: float = 0.0
@@ -177,9 +180,9 @@ class ReplicaSync:
         return walk.is_in_sync
 
     async def is_equal(self, partner: Contact, arc: Arc) -> bool:
-        """Sync differing reap logs; return whether a partner has the same records.
+        """Return whether this node and a partner now hold the same records of an arc; sync differing reap logs first.
 
-        Only the records of the arc are compared, as they are now. No record is moved.
+        No record is moved.
 
         Raises:
             ChordError: see `with_partner`.

@@ -53,10 +53,13 @@ class Transfers:
     """Gives and receives arcs for one vnode.
 
     Args:
-        save: persists the node's state.
+        vnode: the vnode.
+        records: merges the records that arrive.
+        replica_sync: compares records with the receiver, so that equal records are not sent.
+        save: persists the node's state in `node.json`.
 
     Attributes:
-        outbound: the transfer that this vnode gives; None if it gives no arc.
+        outbound: the transfer of an arc from this vnode that runs now; None if this vnode gives no arc.
     """
 
     def __init__(self, vnode: Vnode, records: Records, replica_sync: ReplicaSync, save: SaveState) -> None:
@@ -73,9 +76,9 @@ class Transfers:
 
     @property
     def inbound(self) -> Inbound | None:
-        """The transfer that this vnode receives, or None; reading it ends a late transfer.
+        """The transfer of an arc to this vnode that runs now, or None.
 
-        A transfer is late if it has made no progress for `lease_s` seconds.
+        Reading this property ends a transfer that has made no progress for `lease_s` seconds.
         """
         inbound = self._inbound
         if inbound is not None and trio.current_time() - inbound.progress > self._host.timing.lease_s:
@@ -84,7 +87,7 @@ class Transfers:
         return self._inbound
 
     def transfers(self) -> list[TransferInfo]:
-        """Return the transfer of an arc from this vnode, if any, for status reports."""
+        """Return the transfer of an arc from this vnode that runs now, if any, for status reports."""
         out = self.outbound
         if out is None:
             return []
@@ -109,7 +112,7 @@ class Transfers:
     def on_join_arc(self, request: JoinArc) -> Done:
         """Begin to give a joiner the part of this vnode's arc up to the joiner's id.
 
-        If the transfer with this session is under way already, do nothing.
+        If the transfer with this session is already under way, do nothing.
 
         Raises:
             Busy: another transfer is under way, or this vnode is no member.
@@ -146,7 +149,7 @@ class Transfers:
         When this returns, the receiver owns the arc.
 
         Args:
-            to: the vnode that accepted a `HandOver`: the successor, or a vnode behind it if the successor leaves, too.
+            to: the vnode that accepted a `HandOver`: the successor, or a vnode behind it if the successor also leaves.
             session: the id of that `HandOver`.
 
         Raises:
@@ -247,7 +250,7 @@ class Transfers:
 
         Raises:
             Busy: another transfer is under way, this vnode is no member, or its arc does not begin at the leaver (yet).
-            Leaving: this node is leaving, too, and gives its own arc first; `peer` is this vnode's successor.
+            Leaving: this node is also leaving, and gives its own arc first; `peer` is this vnode's successor.
         """
         own = self._own
         # A leaver takes the arc of another leaver only across point 0. If none did, and all vnodes left, each would

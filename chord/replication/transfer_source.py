@@ -41,7 +41,7 @@ PAGES_AT_ONCE = 2  # pages on their way to a receiver
 
 
 class TransferFailed(Exception):
-    """The receiver acknowledged no `Switch`; the giver owns the arc, still or again."""
+    """The transfer of an arc ended before the receiver acknowledged the `Switch`; the giver owns the arc."""
 
 
 class Outbound:
@@ -52,13 +52,13 @@ class Outbound:
         to: the receiver.
         arc: the arc, as it was when the transfer began. If the vnode's arc changes, the transfer fails.
         reason: "join" or "leave".
-        dirty: keys written since the transfer began and not sent since, in the order of the first such write.
+        dirty: the keys written since the transfer began and not sent since then, in the order of the first such write.
         progress: when the receiver last acknowledged a page, on Trio's clock; before the first page, `began`.
         began: when the transfer began, on Trio's clock.
-        records: number of records that were sent.
-        total: number of records in the arc when the snapshot began; 0 before.
-        done: number of records that were sent or found equal. Records sent twice count twice.
-        bytes: size of the records that were sent.
+        records: number of records that the receiver acknowledged.
+        total: number of records in the arc when the snapshot began; 0 until then.
+        done: number of records that the receiver acknowledged or already had. Records sent twice count twice.
+        bytes: size of the acknowledged records.
     """
 
     def __init__(self, session: bytes, to: Contact, arc: Arc, reason: Literal["join", "leave"], now: float) -> None:
@@ -171,9 +171,9 @@ class TransferSender:
         return is_equal
 
     async def deltas(self, outbound: Outbound) -> None:
-        """Send one page of the records in `dirty`, oldest first, and remove their keys.
+        """Send one page of the records with keys in `outbound.dirty`, in its order, and remove these keys.
 
-        A key without a record is removed, too.
+        A key without a record is also removed.
         """
         at_most = self._host.page_records
         keys = list(outbound.dirty)[:at_most]
@@ -245,7 +245,7 @@ class TransferSender:
             return
 
     async def sync_logs(self, outbound: Outbound, arc: Arc) -> None:
-        """Sync the reap log of an arc with the receiver, and retry until that succeeds.
+        """Sync the reap logs of an arc's slices with the receiver, and retry until that succeeds.
 
         If the arc has no record, no page would show that the logs differ.
         """
@@ -273,11 +273,14 @@ class TransferSender:
             raise TransferFailed(f"{outbound.to.address} does not take the records") from error
 
     async def switch(self, outbound: Outbound, giving: Giving) -> None:
-        """Repeat the `Switch` until the receiver acknowledges it, refuses it or is dead.
+        """Send the `Switch` for the arc in `giving`, and repeat it until the receiver acknowledges it.
 
         A repeated `Switch` of the same session changes nothing. First the giver persists that the arc may belong to
         another vnode, because after a restart it must not own the arc as before. If N = 1, it would then deny records
         that the receiver holds. If the giver cannot persist it, the transfer fails if N = 1, and goes on if N > 1.
+
+        Raises:
+            TransferFailed: the receiver refuses the `Switch` or is dead, or the giver cannot persist its state.
         """
         if not await self._save() and self._host.constants.replicas == 1:
             raise TransferFailed("node.json cannot be written")
