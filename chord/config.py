@@ -27,7 +27,7 @@ EVERYWHERE = ("0.0.0.0", "::")
 NO_HOST_HAS = frozenset(" /?#@[]\\")  # a text with one of these is a URL or no address at all
 SKEW_REPORTED_MS = 5_000
 SKEW_REFUSED_MS = 60_000
-"""Clock difference beyond which writes with a time to live are refused."""
+"""Difference between a coordinator's clock and a neighbour's beyond which writes with a time to live are refused."""
 
 Preset: TypeAlias = Literal["local", "lan", "wan"]
 """The name of a set of periods and timeouts, a `Timing`: for one machine, a local network, or a wide area network."""

@@ -110,7 +110,16 @@ class Rpc:
         self._shared.handler = handler
 
     async def call(self, to: Contact | str, request: Request, *, deadline: float) -> Reply:
-        """Send a request and return its reply; see `Calls.call`."""
+        """Send a request to a vnode, or to the node at an address, and return its reply; see `Calls.call`.
+
+        Args:
+            to: the vnode, or the address of the node.
+            request: the request.
+            deadline: the latest time for the reply, on Trio's clock.
+
+        Raises:
+            ChordError: the error that the peer answered, or the reason why no reply came.
+        """
         address, vnode = (to, None) if isinstance(to, str) else (to.address, to.id)
         if not request.bulk:
             link = self._links.get((address, "control"))
@@ -124,9 +133,10 @@ class Rpc:
         return await link.call(vnode, request, deadline)
 
     def begin(self, to: Contact | str, request: Request, callback: Callback, *, deadline: float) -> None:
-        """Send a request without a task that waits for the reply; see `Calls.begin`.
+        """Send a request; the callback gets the reply or the error, perhaps before this method returns.
 
-        A task does wait if no control connection is open, its send buffer is full, or the bulk stream is needed.
+        See `Calls.begin`. No task waits for the reply, unless no control connection is open, its send buffer is full,
+        or the bulk stream is needed.
         """
         address, vnode = (to, None) if isinstance(to, str) else (to.address, to.id)
 
@@ -435,7 +445,7 @@ class Rpc:
 
         Raises:
             OtherRing: the peer is of another ring.
-            Overloaded: the peer is a client, and clients use their share of the connections already.
+            Overloaded: the peer is a client, and clients already use their share of the connections.
         """
         self._check(peer)
         if peer.role == "client" and self._clients >= self._limits.clients_share * self._limits.connections_max:

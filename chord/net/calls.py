@@ -145,7 +145,7 @@ class Sender(Protocol):
 
 
 class Calls(Protocol):
-    """The network, as a node sees it."""
+    """The network, as a node or a client sees it: it makes calls to nodes, and answers their calls."""
 
     def serve(self, handler: RequestHandler) -> None:
         """Answer incoming calls with this handler from now on, in place of any earlier handler."""

@@ -42,7 +42,7 @@ BUDGET_S_MAX: Final = 86_400.0
 """Budget of a call that has no deadline, in seconds: one day."""
 
 FLUSH_FRAMES: Final = 16
-"""The reader flushes after this many frames, even if the read brought more.
+"""Number of received frames after which the answers so far are sent, even if the read brought further frames.
 
 Otherwise two nodes that wait for each other's whole batches would keep only one processor busy between them.
 """
@@ -217,7 +217,7 @@ class Connection:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether the operating system has not taken all bytes yet."""
+        """Whether the send buffer has bytes that the operating system has not taken yet."""
         return self._send_buffer.buffered > 0
 
     @property

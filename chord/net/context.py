@@ -78,10 +78,10 @@ class RpcContext:
             self.client_bytes_in_work += size
 
     def hold(self, change: int) -> None:
-        """Change the count of bytes in unfinished frames; over the limit, cut connections.
+        """Change the number of bytes in unfinished frames; if it exceeds `partial_bytes_max`, cut connections.
 
-        Connections are cut until the count is within the limit. The oldest unfinished frame goes first, but connections
-        of clients are cut before those of nodes.
+        Connections are cut until the number is within the limit. The oldest unfinished frame goes first, but
+        connections of clients are cut before those of nodes.
 
         Args:
             change: bytes to add; negative: to remove.

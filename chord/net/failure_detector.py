@@ -156,7 +156,7 @@ class FailureDetector:
         return usual
 
     def srtt(self, address: str) -> float | None:
-        """Return the smoothed round-trip time in seconds, or None if none was measured."""
+        """Return the smoothed round-trip time to a peer in seconds, or None if none was measured."""
         peer = self._peers.get(address)
         return None if peer is None else peer.srtt
 

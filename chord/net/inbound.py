@@ -252,8 +252,8 @@ class InboundCalls:
     def _admit(self, answer: Answer, body_bytes: int, budget_s: float, *, is_for_client: bool) -> None:
         """Refuse a call that must wait, if it exceeds a limit or its deadline has passed.
 
-        A request that is answered at once does not get here, so no limit applies to it. The limits of bytes count this
-        call's `body_bytes`, too.
+        A request that is answered at once does not get here, so no limit applies to it. The limits of bytes also count
+        this call's `body_bytes`.
 
         Raises:
             Overloaded: definite; the call exceeds a limit.

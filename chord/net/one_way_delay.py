@@ -44,7 +44,8 @@ class OneWayDelay:
     def late_s(self, sent_ms: int, now: float) -> float:
         """Return how much longer than usual a call was on its way, in seconds.
 
-        The call then counts for the usual time of later calls. A delay of at most `JITTER_S` is returned as 0.
+        The usual time is the shortest of recent calls, this one included. A delay of at most `JITTER_S` is returned as
+        0.
 
         Args:
             sent_ms: when the call was sent, in ms on the sender's clock since the stream was opened.

@@ -443,12 +443,12 @@ class PassiveList:
             self._due[first.id] = (first, -math.inf, self._timing.reprobe_first_s)
 
     def asked_in_vain(self, point: Point) -> None:
-        """Note that a probe of a vnode failed, or that another node has its address now."""
+        """Note that a probe of a vnode, given by its id, failed, or that another node has its address now."""
         if point in self._due:
             self._in_vain.add(point)
 
     def was_asked_in_vain(self, point: Point) -> bool:
-        """Whether a vnode's last probe failed and its address was not heard from since."""
+        """Return whether the last probe of a vnode failed, and no node was heard from at its address since then."""
         return point in self._in_vain
 
     def forget_at(self, address: str, living: Container[Point]) -> None:

@@ -20,7 +20,7 @@ from chord.wire.codec import PREFIX_BYTES
 from chord.wire.messages import StreamName
 
 WRITE_BYTES: Final = 64 * 1024
-"""Size of one write by the task, in bytes. Each write must finish within `stuck_s`."""
+"""Largest write of the background task, in bytes. Each write must finish within `stuck_s`."""
 
 
 class SendBuffer:

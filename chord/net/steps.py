@@ -120,7 +120,7 @@ class Driver(msgspec.Struct, Generic[T], eq=False):
     def is_wanted(self) -> bool:
         """Whether the callback still waits and the deadline has not passed.
 
-        The deadline is checked too, because a process that was stopped for a while sweeps its deadlines late.
+        The deadline is also checked, because a process that was stopped for a while sweeps its deadlines late.
         """
         return self.callback is not None and trio.current_time() < self.deadline
 

@@ -117,7 +117,7 @@ class Timers:
     """Callbacks that run at a given time, unless they are cancelled first.
 
     Attributes:
-        alarm: wakes the task that calls `sweep`.
+        alarm: wakes the task that calls `sweep` at the earliest of these times.
     """
 
     __slots__ = ("_due", "alarm")

@@ -369,10 +369,10 @@ class AntiEntropy:
     def _may_vouch(self, arc: Arc, others: int) -> bool:
         """Return whether this vnode knows every acknowledged write of a part.
 
-        That is so if `Vnode.vouches_for` says so already. Otherwise every node of the replica set must be up. The nodes
-        that are not in sync must also be fewer than a write quorum. This vnode counts as in sync only if it is so
-        already. Two new nodes know nothing, however often they compare. A vnode that took over may have missed writes
-        that others acknowledged.
+        That is so if `Vnode.vouches_for` says so. Otherwise every node of the replica set must be up. The nodes that
+        are not in sync must also be fewer than a write quorum. This vnode counts as in sync only if it already is. Two
+        new nodes know nothing, however often they compare. A vnode that took over may have missed writes that others
+        acknowledged.
 
         Args:
             arc: the part.

@@ -125,7 +125,7 @@ class Coalescer:
         """Give each item its part of the reply to a frame, or its own copy of the error.
 
         If one item may be the cause of an error, and time is left, the items are sent again one by one. An item without
-        room for its copy in the reply is sent again, too.
+        room for its copy in the reply is also sent again.
         """
         if isinstance(answer, ReadCopiesReply) and len(answer.copies) != len(questions):
             answer = MalformedMessage(f"{contact.address} sent too few or too many")

@@ -168,7 +168,7 @@ class GarbageCollector:
     async def _expired_everywhere(self, records: list[Record], replicas: ReplicaSet) -> list[Record]:
         """Return the records that have expired by the clocks of the whole replica set.
 
-        Stand-ins and leaving nodes are asked, too. If one node does not answer, return no record.
+        Stand-ins and leaving nodes are also asked. If one node does not answer, return no record.
         """
         try:
             for place in replicas.everyone:

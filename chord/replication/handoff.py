@@ -185,7 +185,7 @@ class Handoff:
     async def _bring_logs_home(self, start: Contact) -> None:
         """Sync the reap log of every misplaced arc with the replicas of the arc.
 
-        An arc without records may have a log, too. Log entries that arrive later go with the next round.
+        An arc without records may also have a log. Log entries that arrive later go with the next round.
         """
         log, arcs = self._host.reap_log, self.arcs()
         self._logs_home = {arc: seen for arc, seen in self._logs_home.items() if arc in arcs}
@@ -236,7 +236,7 @@ class Handoff:
         """Ask the owners, and return the arcs that this node only seems to replicate.
 
         This node derives its arcs from its reachable predecessors. Only the owners know which unreachable nodes are
-        replicas, too. An arc with an owner that does not answer is left out until the next round.
+        also replicas. An arc with an owner that does not answer is left out until the next round.
         """
         found = []
         for arc in self._unsure():

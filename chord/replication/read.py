@@ -200,7 +200,7 @@ class QuorumReads:
 
     @handles(Get)
     def get(self, request: Get) -> GetReply | Steps[GetReply]:
-        """Read a key from R replicas; see `begin_get`."""
+        """Read a key from R replicas; return the reply, or the steps that return it. See `begin_get`."""
         return self.begin_get(request, is_in_batch=False)
 
     def begin_get(self, request: Get, *, is_in_batch: bool) -> GetReply | Steps[GetReply]:
@@ -383,7 +383,7 @@ class QuorumReads:
             until_found: whether a live value is enough. Then it ends the asking, and no error is raised.
 
         Raises:
-            OwnerDown, RecordDamaged, Busy: see `_require_deniable`.
+            OwnerDown, RecordDamaged, Busy: definite; nodes that are unreachable, damaged or not in sync may hold more.
         """
         replicas = target.replicas
         places = self._vnode.may_hold(target.point, replicas)
@@ -505,7 +505,7 @@ class QuorumReads:
     def _unknown_partners(self, request: Get, target: KeyTarget, needed: int) -> tuple[Contact, ...]:
         """Return the partners that the client should name in its next quorum read.
 
-        The result is empty if the client chose R or named them already, or if one replica is enough.
+        The result is empty if the client chose R or already named them, or if one replica is enough.
         """
         if request.r or needed == 1:
             return ()

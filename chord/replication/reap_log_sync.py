@@ -99,7 +99,7 @@ class ReapLogSync:
         and the others return.
 
         Raises:
-            ChordError: see `sync`.
+            ChordError: the partner is unreachable or refuses, or the disk here takes no writes.
         """
         part = self._log.slice_of(key)
         name = (partner.address, part)
@@ -144,7 +144,7 @@ class ReapLogSync:
             part: the number of the slice, 0 to 4,095.
 
         Raises:
-            ChordError: see `sync`.
+            ChordError: the partner is unreachable or refuses.
         """
         arc = self._host.storage.digests.arc_of(part)
         reply = await self._call(partner, GetSeen(arc.start, arc.end), GetSeenReply)

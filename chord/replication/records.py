@@ -106,7 +106,7 @@ class Records:
         Args:
             request: the record of the backup. With an operation id, values deleted or replaced since the backup are
                 written again. With an empty id, they are only counted in `Remarks.dead`.
-            seen: see `to_put`.
+            seen: the merge of the copies that other replicas sent; None if none was read or found.
 
         Returns:
             The record, the change that stores it, and remarks for the reply.
@@ -137,7 +137,7 @@ class Records:
 
         Args:
             request: the decision.
-            seen: see `to_put`.
+            seen: the merge of the copies that other replicas sent; None if none was read or found.
 
         Returns:
             The record, the change that stores it, and remarks for the reply.
@@ -206,7 +206,7 @@ class Records:
 
         Args:
             records: the records.
-            seen: see `stage`.
+            seen: for each record, the digest of the reap-log entries that the sender's store had applied.
 
         Returns:
             The number of records that were new or changed.
@@ -418,7 +418,7 @@ def is_cut(record: Record, shown: Record, what: ScanOf) -> bool:
     Args:
         record: the record.
         shown: the result of `cut_as` for `what`.
-        what: see `Scan`.
+        what: what the scan asked for, as in `cut_as`.
     """
     lacks_values = what != "quarantine" and _versions(shown.clock) < _versions(record.clock)
     lacks_hidden = what != "live" and _versions(shown.quarantine) < _versions(record.quarantine)

@@ -13,7 +13,13 @@ from chord.wire.messages import LIST_ENTRIES_MAX, Scan, ScanReply
 
 
 class Scanner:
-    """Answers scans of one vnode's arc."""
+    """Answers scans of one vnode's arc, with records of this node's store.
+
+    Args:
+        vnode: the vnode.
+        records: reads the store.
+        repair: knows which replicas are in sync, and which unreachable nodes may hold more.
+    """
 
     def __init__(self, vnode: Vnode, records: Records, repair: AntiEntropy) -> None:
         self._vnode = vnode

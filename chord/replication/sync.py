@@ -172,7 +172,7 @@ class ReplicaSync:
             Whether the partner is in sync: whether it holds every acknowledged write of the arc.
 
         Raises:
-            ChordError: see `with_partner`.
+            ChordError: the partner is unreachable, or refuses. The records merged until then are durable here.
         """
         walk = _Walk(self, partner, arc, SyncOutcome(), push=False, pull=True)
         if not await walk.is_equal() and (walk.is_in_sync or not only_in_sync):
@@ -185,7 +185,7 @@ class ReplicaSync:
         No record is moved.
 
         Raises:
-            ChordError: see `with_partner`.
+            ChordError: the partner is unreachable, or refuses.
         """
         return await _Walk(self, partner, arc, SyncOutcome(), push=False, pull=False).is_equal()
 
@@ -203,7 +203,7 @@ class ReplicaSync:
             The digest of each record, by key.
 
         Raises:
-            ChordError: see `with_partner`.
+            ChordError: the partner is unreachable, or refuses.
 
         Concurrency: checkpoints; cancellation loses nothing.
         """
@@ -467,7 +467,7 @@ class _Walk:
             `log_syncs`, plus one.
 
         Raises:
-            Busy: definite; the logs were synced `LOG_SYNCS_MAX` times already.
+            Busy: definite; the logs were already synced `LOG_SYNCS_MAX` times.
         """
         if log_syncs == LOG_SYNCS_MAX:
             raise Busy(f"{self._partner.address} and this node keep reaping records: {error.message}")

@@ -77,6 +77,12 @@ class TransferSender:
     """Sends the messages of a transfer for the vnode that gives an arc.
 
     Every coroutine raises `TransferFailed` if the receiver does not take a message.
+
+    Args:
+        vnode: the vnode that gives the arc.
+        records: reads the records of this node's store.
+        replica_sync: compares records with the receiver.
+        save: persists the state of this node in `node.json`.
     """
 
     def __init__(self, vnode: Vnode, records: Records, replica_sync: ReplicaSync, save: SaveState) -> None:
@@ -88,9 +94,10 @@ class TransferSender:
         self._replica_sync = replica_sync
 
     async def snapshot(self, outbound: Outbound, arc: Arc) -> None:
-        """Send the records of an arc that the receiver lacks, and those written meanwhile.
+        """Send the records of an arc that the receiver lacks, and nearly all of those that are written meanwhile.
 
-        A receiver that was away for a moment holds nearly all of them.
+        A receiver that was away for a moment already holds most of the records. At the end, about one page of new
+        writes may be left in `outbound.dirty`, or more if writes come as fast as they leave.
         """
         storage = self._host.storage
         for piece in list(storage.digests.pieces(arc, 1, storage.heads)):  # also a piece without records

@@ -20,7 +20,7 @@ from chord.store.merkle import Digests, digest_of
 from chord.wire.messages import DIGEST_BYTES, ActorClock, Record
 
 CHECKED_AT_OPENING_BYTES = 1024
-"""Size of an encoded clock, in bytes, up to which the opening verifies it.
+"""Largest encoded clock, in bytes, that the opening of a store verifies.
 
 The opening reads the pages of these clocks anyway. Larger clocks are verified when they are read.
 """
@@ -280,15 +280,22 @@ class DatabaseCut(Protocol):
 class Database(Protocol):
     """The database of one store.
 
+    Attributes:
+        incarnation: the incarnation of the store.
+        key_epoch: the last durable key epoch.
+        summary: the totals at the opening. The user of the database keeps them current.
+        notes: the notes that the opening found undamaged, by name.
+        damaged_notes: the names of the notes that the opening found damaged.
+
     Concurrency: `open`, `close` and `write` block. A worker (`chord/store/worker.py`) calls them, one at a time. The
     event loop calls the other methods.
     """
 
-    incarnation: bytes  # of the store
-    key_epoch: int  # the last durable key epoch
-    summary: StoreSummary  # the totals at the opening. The caller keeps them current.
-    notes: dict[bytes, bytes]  # the notes that the opening found whole
-    damaged_notes: frozenset[bytes]  # the names of the notes that the opening found damaged
+    incarnation: bytes
+    key_epoch: int
+    summary: StoreSummary
+    notes: dict[bytes, bytes]
+    damaged_notes: frozenset[bytes]
 
     def open(self, incarnation: bytes) -> None:
         """Open the database. If it does not exist, create it with this incarnation.

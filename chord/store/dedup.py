@@ -48,7 +48,7 @@ _AT_BYTES = ENTRY_BYTES - 2 * TAG_BYTES
 _DOT_PREFIX = bytes(2)
 """The first bytes of a tag that stands for a dot.
 
-By chance, the tag of one operation in 65,536 begins with them, too. If such an operation replaced another one, the
+By chance, the tag of one operation in 65,536 also begins with them. If such an operation replaced another one, the
 replacement counts as unknown.
 """
 _RETRIED = 1 << 8 * _AT_BYTES - 1

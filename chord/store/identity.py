@@ -31,6 +31,17 @@ class KeptVnode(msgspec.Struct, frozen=True):
     """The persisted state of one vnode: its id, its arc and its last pointers.
 
     In the file, ids are decimal strings, so that any JSON reader keeps all digits.
+
+    Attributes:
+        id: the id of the vnode.
+        owned_from: the start of its arc; None if it owned no arc.
+        epoch: the epoch of its arc.
+        predecessor, successors: its last pointers; None if it had no predecessor.
+        marks: the start and the end of each marked part of its arc, and the id and the address of the part's dead
+            owner.
+        before: the vnodes at `owned_from` and before it, the nearest first.
+        unreachable: unreachable vnodes behind this vnode for which it waits.
+        in_sync: the id of the owner, the start and the end of each arc in which it was in sync.
     """
 
     id: Point
@@ -38,29 +49,43 @@ class KeptVnode(msgspec.Struct, frozen=True):
     epoch: Count
     predecessor: Contact | None
     successors: tuple[Contact, ...]
-    marks: tuple[tuple[Point, Point, Point, Address], ...]  # start, end, id and address of the dead owner
-    before: tuple[Contact, ...]  # vnodes at `owned_from` and before it, nearest first
-    unreachable: tuple[Contact, ...]  # vnodes behind this vnode; it waits for them
-    in_sync: tuple[tuple[Point, Point, Point], ...]  # owner, start, end of arcs in which it was in sync
+    marks: tuple[tuple[Point, Point, Point, Address], ...]
+    before: tuple[Contact, ...]
+    unreachable: tuple[Contact, ...]
+    in_sync: tuple[tuple[Point, Point, Point], ...]
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The persisted state of a node."""
+    """The persisted state of a node.
 
-    version: int  # the format of the file
+    Attributes:
+        version: the format of the file.
+        ring: the ring id, in hexadecimal; None if the node has none.
+        address: the advertised address of the node.
+        vnodes: the state of each of its vnodes.
+        known: the addresses of known peers.
+        has_left: whether the node handed over its arcs, so that it starts empty next time.
+        incarnation: the incarnation of the store with this node's records, in hexadecimal.
+        passive: the vnodes of the passive list, which neither answer nor have left.
+        bits, successors, replicas, cluster: the constants of the ring; see `RingConstants`.
+        left: the ids of vnodes that left the ring for good, the latest last.
+        forgotten: the address of each node that an operator gave up, and the ids of living vnodes there at that time.
+    """
+
+    version: int
     bits: int
-    ring: str | None  # the ring id, in hexadecimal; None if the node has none
+    ring: str | None
     address: Address
     vnodes: tuple[KeptVnode, ...]
-    known: tuple[Address, ...]  # addresses of known peers
-    has_left: bool  # whether the node handed over its arcs, so that it starts empty next time
-    incarnation: str  # of the store with this node's records, in hexadecimal
-    passive: tuple[Contact, ...]  # known contacts that neither answer nor have left
+    known: tuple[Address, ...]
+    has_left: bool
+    incarnation: str
+    passive: tuple[Contact, ...]
     successors: int
     replicas: int
     cluster: str
-    left: tuple[Point, ...]  # vnodes that left the ring for good, the latest last
-    forgotten: tuple[tuple[Address, tuple[Point, ...]], ...]  # by an operator; and the vnodes there at that time
+    left: tuple[Point, ...]
+    forgotten: tuple[tuple[Address, tuple[Point, ...]], ...]
 
     @property
     def ring_id(self) -> Identity | None:

@@ -303,7 +303,7 @@ class ReapLog:
         """Return the questions that another store must answer before `catch_up`.
 
         The other store has trimmed log entries that this store lacks. A claim names a key and an actor with versions
-        here, if such an entry may have declared them dead. Claims in `known` were answered already, and are left out.
+        here, if such an entry may have declared them dead. Claims in `known`, already answered, are left out.
         """
         floors = to_mapping(log.floors)
         return [

@@ -52,7 +52,7 @@ _DEFINITE_AT_COMMIT = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY}
 _DEFINITE = {*_DEFINITE_AT_COMMIT, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY}
 """SQLite errors after which nothing was written.
 
-At COMMIT the last two may arrive when the transaction is on the disk already.
+At COMMIT the last two may arrive when the transaction is already on the disk.
 """
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 

@@ -32,7 +32,7 @@ def load(connection: sqlite3.Connection) -> tuple[dict[bytes, bytes], frozenset[
 
 
 def write(connection: sqlite3.Connection, notes: Mapping[bytes, bytes | None]) -> None:
-    """Store notes in the current transaction.
+    """Store the values of some notes, by name, in the open transaction of a connection.
 
     A note with the value None is removed.
     """

@@ -57,7 +57,7 @@ _Reply = TypeVar("_Reply", bound=Reply)
 
 
 class FrameKind(IntEnum):
-    """The kind of a frame."""
+    """The kind of a frame: its first byte."""
 
     HELLO = 1
     CALL = 2

@@ -26,7 +26,7 @@ CUT_MAX: Final = (1 << 53) - 1
 """The largest number of a cut."""
 
 AHEAD_MS_MAX: Final = 24 * 3600 * 1000
-"""The most ms by which a cut that a node takes may have begun after the present time of the node's clock."""
+"""Largest time in the number of a cut that a node takes, in ms after the present time of the node's clock."""
 
 _RANDOM_BITS: Final = 11
 
