@@ -175,9 +175,8 @@ class Calls(Protocol):
         Args:
             to: the vnode that the request is for, or the address of the node.
             request: the request.
-            callback: called once with the reply, or with the error that `call` would raise. The call may happen before
-                this method returns. If the node ends first, the callback gets an error, or is never called. It must not
-                wait.
+            callback: called once with the reply, or with the error that `call` would raise, perhaps before this method
+                returns. It must not wait. If this node ends first, the callback gets an error, or is never called.
             deadline: the latest time for the reply, on Trio's clock. The remaining time travels with the call as its
                 budget.
 

@@ -345,7 +345,7 @@ class Pipe(Protocol):
         """
 
     async def send_all(self, data: bytes) -> None:
-        """Wait until the operating system has taken all bytes.
+        """Write bytes, and wait until the operating system has taken all of them.
 
         Raises:
             trio.BrokenResourceError: the connection is broken.

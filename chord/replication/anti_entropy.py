@@ -100,10 +100,10 @@ class AntiEntropy:
         return found
 
     def in_sync_among(self, contacts: Iterable[Contact], point: int) -> list[Contact]:
-        """Return those of some replicas that this owner knows to be in sync in the part of its arc with a point.
+        """Return those of some replicas that this owner knows to be in sync at a point of its arc.
 
-        A replica in sync holds every acknowledged write of the part. A vnode of this node always counts. If the point
-        is outside the owner's arc, no other replica counts.
+        A replica in sync holds every acknowledged write of the part of the arc that contains the point. A vnode of this
+        node always counts. If the point is outside the owner's arc, no other replica counts.
         """
         states: Mapping[str, SyncState] = {}
         for arc in self._arcs():

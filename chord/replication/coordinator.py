@@ -74,7 +74,7 @@ class Coordinator:
         Raises:
             InvalidRequest, VersionConflict, WritesRefused: definite; see `Records.to_put`.
             ClocksDiffer: definite; see `Records.check`.
-            NotOwner, Busy: see `Vnode.require_coordinator`.
+            NotOwner, Busy: definite; this vnode does not coordinate the key, or the key's arc is changing hands.
             TooFewReplicas: definite; too few nodes can take the write.
             OwnerDown, RecordDamaged, Busy: definite; unread copies may hold versions that the write should replace.
             Overloaded: definite; too many bytes wait for the disk.

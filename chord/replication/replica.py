@@ -42,10 +42,16 @@ from chord.wire.messages import (
 )
 
 MergeRecords: TypeAlias = Callable[[Sequence[Record], Sequence[bytes]], Awaitable[int]]
-"""Merges records by version, durably, and returns how many were new or changed (`Records.merge`)."""
+"""Merges records by version, durably, and returns how many were new or changed (`Records.merge`).
+
+The second argument has, for each record, the digest of the reap-log entries that the sender's store had applied.
+"""
 
 Stage: TypeAlias = Callable[[Sequence[Record], Sequence[bytes]], tuple[int, bool]]
-"""Merges records by version; returns how many changed, and whether all is already durable (`Records.stage`)."""
+"""Merges records by version; returns how many changed, and whether all visible changes are durable (`Records.stage`).
+
+The second argument has, for each record, the digest of the reap-log entries that the sender's store had applied.
+"""
 
 
 async def read_copies(host: NodeContext, keys: Sequence[bytes], *, must_fit: bool = False) -> GetCopiesReply:
@@ -126,11 +132,10 @@ class Replica:
         self._hints = hints
 
     def on_get_sums(self, request: GetSums) -> Answer:
-        """Return for each requested part the digest sum of the arc's records in the part.
+        """Return the digest sum of an arc's records in each requested part of one level of the Merkle tree.
 
-        The parts are nodes of the Merkle tree over the circle, see `store/merkle.py`. The reply also says whether a
-        vnode of this node is in sync in the arc, or was before an absence. For level 0, it has the digest of the reap
-        logs.
+        The reply also says whether a vnode of this node is in sync in the arc, or was before an absence. For level 0,
+        it also has one digest of the reap logs of the arc's slices.
         """
         storage, arc = self._host.storage, Arc(request.arc_start, request.arc_end)
         if request.level == SLICE_LEVEL:  # handoff begins at this level, anti-entropy at the top

@@ -57,9 +57,9 @@ def bring_back(
 
     Args:
         record: the record.
-        lost: the values; see `missing`.
+        lost: the values, from `missing`.
         minting: the actor under which this store writes the versions; see `versions.put`.
-        op_id: the id of the restore. Each version gets an operation id derived from it.
+        op_id: the operation id of the restore. Each version gets an operation id derived from it.
         fits: returns whether a record is within the limits.
         is_retry: whether an earlier attempt of the restore may have been carried out elsewhere.
 

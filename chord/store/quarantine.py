@@ -161,8 +161,8 @@ def write_anew(record: Record, version: Version, minting: bytes, op_id: bytes, *
         record: the record.
         version: the version to copy.
         minting: the actor under which the coordinating store writes; see `versions.put`.
-        op_id: the id of the request. The copy's operation id is derived from it and from the version's own. So another
-            attempt, or another dot of the version, writes no second copy.
+        op_id: the id of the new operation. The copy's operation id is derived from it and from the version's own. So
+            another attempt, or another dot of the version, writes no second copy.
         is_retry: whether an earlier attempt may have been carried out elsewhere.
 
     Raises:

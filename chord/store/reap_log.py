@@ -174,9 +174,9 @@ class ReapLog:
     # -- reaping --------------------------------------------------------------------------------
 
     def bury(self, graves: Iterable[Grave]) -> Batch:
-        """Return the change that reaps records: removes their dead dots, and logs these.
+        """Return the change that reaps records: it removes their dead dots, and names these in the log.
 
-        The log gets one entry for each record. A dead dot is that of a write which every replica may forget.
+        The log gets one entry for each record. A dead dot is the dot of a write that every replica may forget.
         """
         work = _Work(self)
         for grave in graves:

@@ -231,7 +231,7 @@ class SqliteStorage:
         return None if row is None else self._record_of(row)
 
     def minted(self, key: bytes) -> bytes | None:
-        """Return the actor under which this store writes a key, or None.
+        """Return the actor under which this store writes a key; None: the next write needs a new one.
 
         See `Storage.minted`.
         """

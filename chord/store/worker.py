@@ -24,7 +24,7 @@ class Worker(Protocol):
         Args:
             fn: the function.
             *args: its arguments.
-            abandon: if cancelled, return at once and leave the function to itself. If False, a cancelled call returns
+            abandon: whether a cancelled call returns at once, and leaves the function to itself. If not, it returns
                 after the function.
 
         Concurrency: checkpoints.
