@@ -65,7 +65,7 @@ class FingerTable:
         return [FingerRun(run.first, run.last, run.contact) for run in self._runs]
 
     def contacts(self) -> list[Contact]:
-        """Return the distinct vnodes in the table except n itself, nearest first."""
+        """Return the distinct vnodes in the table, nearest first, without the vnode that has the table."""
         return [run.contact for run in self._runs if run.distance != self._size]
 
     # -- transitions ----------------------------------------------------------------------------

@@ -64,9 +64,9 @@ def bench_command(
     is the median time, divided by that of a ping to the same nodes in the same run.
 
     Bounds apply to one operation at a time. A healthy ring meets them on any machine, and a ring that misses one is
-    sick. A lookup may take 12 round trips, and a get 8 with R = 1 and 12 with R = 2. With W = 2 a put may take 25, and
+    sick. A lookup may take 12 round trips, and a get 8 with R = 1 and 12 with R = 2. With W = 2 a put may take 25, but
     20 with the context of an earlier read. On nodes with data directories a put also waits for disks, and has no bound.
-    The verdict is FAIL, too, if an operation failed or a node of the ring does not answer.
+    The verdict is also FAIL if an operation failed or a node of the ring does not answer.
     """
     if seconds is not None and ops is not None:
         raise click.UsageError("give either --seconds or --ops, not both")

@@ -78,7 +78,8 @@ def _measured(node: Status, info: TransferInfo, before: Sight | None, now: float
 def transfers_command(target: Target, watch: bool) -> int:
     """Show transfers of records: joins, leaves, repairs and misplaced records.
 
-    A rate is the average since the transfer began, or with --watch since the last look. The time left follows from it.
+    A rate is the average since the transfer began or, with --watch, since the last refresh. The time left is computed
+    from it.
     """
     watcher = Watcher()
     with target.connect() as client:

@@ -322,7 +322,7 @@ class Page(NamedTuple):
 
 
 def shown(raw: bytes) -> str:
-    """Return bytes as a Python literal for messages. A long one is cut, and then states the number of all bytes."""
+    """Return bytes as a Python literal for messages. A long literal is cut, and the number of all bytes is added."""
     if len(raw) <= SHOWN_BYTES_MAX:
         return repr(raw)
     return f"{raw[:SHOWN_BYTES_MAX]!r}... ({len(raw)} bytes)"
@@ -412,7 +412,7 @@ def to_quorum(number: int | None, name: str) -> int:
 
 
 def to_ttl_ms(ttl_s: float | None) -> int:
-    """Convert a lifetime from seconds to ms; None becomes 0: no limit.
+    """Convert a lifetime from seconds to ms, at least 1; None becomes 0: no limit.
 
     Raises:
         InvalidRequest: the lifetime is 0 s or less, or more than ten years.

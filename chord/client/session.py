@@ -220,8 +220,8 @@ class ClientSession:
     Args:
         entries: the addresses of the entry nodes; at least one.
         rng, circle: see the attributes.
-        arcs_max: the largest number of arcs with a remembered owner, to which requests for their keys go at once. 0:
-            none.
+        arcs_max: the largest number of arcs with a remembered owner. Requests for keys in these arcs go directly to the
+            owner. 0: no owner is remembered.
         members_max: the largest number of nodes in the membership list.
         member: the address of the node that owns the session; None: the session of a client. A node routes its requests
             itself, so it uses the owner cache only for quorum reads, and learns no other entry node.

@@ -140,11 +140,12 @@ class Peers:
     async def call_watched(self, to: Contact, request: Request, expect: type[R]) -> R:
         """Make a call that may take long; pings meanwhile show if the callee is alive.
 
-        The call itself may take until the deadline of the enclosing cancel scopes.
+        The call of a patient request may take until the deadline of the enclosing cancel scopes. Other requests end
+        as in `call`.
 
         Args:
             to: the vnode of the callee.
-            request: the request. If it is not patient, the peer's own timeout applies.
+            request: the request.
             expect: the type of the reply.
 
         Raises:
@@ -309,12 +310,13 @@ class Peers:
     async def is_gone(self, contact: Contact) -> bool:
         """Find out whether a vnode of the ring is dead or has lost its place.
 
-        The vnode is called at least once, because it may be back, until it answers or its node counts as dead. A vnode
-        that is unknown at its address is gone. So is a vnode that owns no arc and is joining, or has been resuming for
-        too long.
+        The vnode may be back. So it is called at least once, until it answers or its node counts as dead. A vnode that
+        is unknown at its address is gone. So is a vnode that owns no arc and is joining, or that takes longer than
+        `down_out_s` to resume its place after a restart.
 
         Raises:
-            ChordError: the answer is uncertain, because the node is paused and does not reply.
+            ChordError: the answer is uncertain. The node said before it stopped that it will be back, and does not
+                reply.
         """
         while True:
             try:
@@ -386,16 +388,15 @@ def _not_an_answer(address: str, request: Request, reply: Reply) -> MalformedMes
 class PassiveList:
     """Unreachable vnodes that this node once knew, with the time of each next probe.
 
-    An unreachable vnode counts, because of the records on its disk, until it is back, has left, or an operator forgets
-    it. It counts even if another node lives at its address by now.
+    An unreachable vnode stays listed, because its disk may hold the only copies of records. It leaves the list when it
+    is back, has left, or an operator forgets it. It stays even if another node lives at its address by now.
 
     All times are in seconds on Trio's clock.
 
     Args:
         timing: the first and the longest wait between two probes of a vnode.
-        size_max: the number of addresses with vnodes that are probed. If there are more, the oldest vnodes wait without
-            a probe, and take the places of vnodes that leave the list. So some vnode is always probed while another
-            waits.
+        size_max: the number of addresses with vnodes that are probed. If there are more, the vnodes that were listed
+            first wait without a probe. They take the places of vnodes that leave the list.
         waiting_max: the largest number of vnodes that wait without a probe. Beyond it, the list loses the oldest.
     """
 

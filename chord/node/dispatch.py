@@ -181,7 +181,7 @@ class Dispatcher:
 
     @handles(Lookup, FindNeighbours)
     def on_lookup(self, request: Lookup | FindNeighbours) -> Answer:
-        """Make a lookup that starts at this node's first vnode in the ring."""
+        """Make a lookup that starts at the first of this node's vnodes that has joined the ring."""
         answer: Answer = VnodeServices.HANDLERS[type(request)].of(self._vnodes[member_of(self._host).id])(request)
         return answer
 

@@ -211,7 +211,7 @@ class Timetable:
             self._woke()
 
     def put(self, periodic: Periodic, due: float) -> None:
-        """Schedule a step at a given time, in place of its former schedule."""
+        """Schedule a periodic step at `due`, in seconds on Trio's clock, in place of its former schedule."""
         self.note_running()
         self._last_number = periodic.number = self._last_number + 1
         periodic.due = due

@@ -27,11 +27,11 @@ A `ChordError` in the steps counts as the node's failure.
 
 
 class Fanout:
-    """A question to several nodes at once, with spares for failed or late nodes; also an effect that steps can yield.
+    """A question to several nodes at once, with spares for failed or late nodes. `ask` puts it to the first nodes.
 
     Args:
         host: the node context.
-        ask_one: returns the steps that ask one node, and take its answer.
+        ask_one: returns the steps that ask one node and take its answer.
         spares: further nodes, in this order. The fan-out asks one for each node that fails. It also asks one whenever
             the pending nodes take longer than the longest of their timeouts.
 

@@ -312,7 +312,8 @@ class QuorumReads:
 
         Raises:
             NotOwner, Busy, InvalidRequest, TooFewReplicas: see `get`.
-            OwnerDown, RecordDamaged, Busy: definite; the quarantine is empty, and other nodes may hold more.
+            OwnerDown, RecordDamaged, Busy: definite; the answers have no quarantine, and a node that may hold one is
+                missing.
         """
         target = self._quorum.target(request.key)
         needed = self._quorum.needed(request.r, target.replicas)

@@ -34,11 +34,11 @@ def flash(rng: random.Random) -> float:
 
 
 class Disk:
-    """The disk of one machine. Processes use it by `mount`; tests break it.
+    """The disk of one machine. Processes use it through `mount`, and tests break it.
 
     Args:
         rng: draws delays, and the data left after a crash.
-        sync_delay: draws the seconds of a sync; default: those of a drive with flash memory.
+        sync_delay: draws the duration of a sync, in seconds; default: those of a drive with flash memory.
 
     Attributes:
         capacity_bytes: size of the disk; writes beyond it are refused. It may change at any time.
@@ -392,7 +392,7 @@ _CUT: Final = -1
 class Mount:
     """The disk as one process sees it.
 
-    After the end of the process, all accesses raise OSError.
+    Once the process has ended, every access raises OSError.
     """
 
     __slots__ = ("_disk", "_generation")

@@ -137,7 +137,7 @@ class MessageNetwork(FaultyNetwork):
     # -- for MessageCalls -----------------------------------------------------------------------
 
     def enter(self, host: str, calls: MessageCalls) -> None:
-        """Register the calls that answer at a host from now on."""
+        """Let a process receive the messages for a host from now on, in place of an earlier process."""
         self._hosts[host] = calls
 
     def at_host(self, host: str) -> MessageCalls | None:

@@ -219,7 +219,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def is_atomic(self) -> bool:
-        """Whether no answer takes twice as long as another.
+        """Whether no message takes more than twice as long as another, and none is lost.
 
         Only then is abort-if-observed exact; see `chord.stabilize`.
         """
@@ -284,7 +284,8 @@ def draw(
 
     Each argument after `seed` is the wish for the field of `Plan` with its name. None keeps the drawn value; for
     `reads` it is the default, and for `until_s` no time limit. A run with named faults is *mixed*, unless `theme` says
-    otherwise. With `backups`, messages are whole. No disk is lost or damaged then, as that would fail the check.
+    otherwise. With `backups`, the simulator sends whole messages, and no disk is lost or damaged. A lost disk would
+    fail the check of the backups.
 
     Raises:
         ConfigError: unknown fault or theme, too few successors for the replicas, or too few nodes for the successors.

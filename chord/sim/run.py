@@ -116,7 +116,8 @@ class Run:
         plan: the plan of the seed.
         on_event: callback for every event, with the cluster; for logs.
         write_history: callback for each line of the clients' history (see `chord.verify.history`).
-        on_progress: callback, called now and then with the number of acknowledged writes and of membership changes.
+        on_progress: called now and then with two numbers of the running seed: acknowledged writes, and membership
+            changes, both so far.
         on_fault: callback for each fault and its end: its name, and the groups of hosts.
     """
 

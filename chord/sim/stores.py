@@ -262,7 +262,7 @@ class SimulatedStorage(SqliteStorage):
         self._on_put, self._on_drop = on_put, on_drop
 
     def stage(self, batch: Batch) -> bool:
-        """Make a batch visible, and report its changes; return whether all is durable."""
+        """Make a batch visible, report its changes, and return whether all changes so far are durable."""
         dropped = [record for key in batch.removals if (record := self.get(key)) is not None]
         is_durable = super().stage(batch)
         for record in dropped:

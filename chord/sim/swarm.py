@@ -246,7 +246,8 @@ def run_one(
         plan: the plan of the seed.
         on_event: callback for every event, with the cluster.
         write_history: callback for each line of the clients' history (see `chord.verify.history`).
-        on_progress: callback, called now and then with the number of acknowledged writes and of membership changes.
+        on_progress: called now and then with two numbers of the running seed: acknowledged writes, and membership
+            changes, both so far.
         on_fault: callback for each fault and its end: its name, and the groups of hosts.
     """
     with _Lookout() as lookout:
@@ -281,7 +282,8 @@ def run_many(
         on_result: callback for every finished seed, in the order in which they finish.
         jobs: largest number of processes; default: one per core. With 1, or with a single plan, the seeds run in this
             process.
-        on_progress: callback, called now and then with the number of acknowledged writes and of membership changes.
+        on_progress: called now and then with two numbers of the running seed: acknowledged writes, and membership
+            changes, both so far.
             Only for seeds that run in this process.
 
     Returns:

@@ -74,7 +74,7 @@ class StoredRow(NamedTuple):
         digest: the digest of the record; see `digest_of`.
         minted: the actor under which this store writes the key, or None; see `Storage.minted`.
         versions: the number of versions outside the quarantine.
-        value_bytes: the bytes of their values.
+        value_bytes: the number of bytes of their values, which `clock` contains.
         checksum: a hash over all other columns.
         clock: the encoded clock, replaced operations and quarantine of the record.
     """

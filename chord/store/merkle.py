@@ -170,7 +170,7 @@ class Digests:
         """Return the number of records in an arc.
 
         `heads` returns the key and digest of each record in an arc. It is called only for slices that the arc cuts, and
-        only if they have changed.
+        only if they have changed since their last call.
         """
         return self._total(self._spans(arc), 0, 0, heads).records
 

@@ -237,7 +237,7 @@ class ReapLog:
         Args:
             part: the number of the slice.
             seen: by maker (the store that made the entries), the last entry that the other store has applied.
-            bytes_max: once the log takes more bytes, no further entries are added. So one entry may exceed the limit.
+            bytes_max: once the log takes more bytes, no further entries are added. So an entry may exceed it.
 
         Returns:
             The log, and about how many bytes it takes.
@@ -455,8 +455,8 @@ class _Work:
     def replace(self, old: Record, new: Record | None, gone: Iterable[bytes]) -> None:
         """Replace a record, or remove it if `new` is None.
 
-        If this store writes the key under an actor in `gone`, its next write uses a new actor. The record may have lost
-        the old actor's count.
+        `gone` are the actors of this store whose counts the record may have lost. The next write of the key uses a new
+        actor instead.
         """
         self._records[old.key] = new
         minted = None if new is None else self._storage.minted(old.key)

@@ -149,8 +149,9 @@ class SqliteStorage:
     async def close(self) -> None:
         """Wait until pending changes are durable, and close the file.
 
-        A second call does nothing. If the disk does not answer within `CLOSE_S` seconds, this leaves the running
-        transaction alone. It starts no other, because the next process may have opened the file by then.
+        A second call does nothing. If the disk does not answer within `CLOSE_S` seconds, the method returns
+        without an error: the file stays open, and pending changes may be lost. No other transaction is started then,
+        because the next process may have opened the file.
 
         Concurrency: checkpoints; shielded for at most `CLOSE_S` seconds.
         """

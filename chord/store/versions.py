@@ -408,6 +408,8 @@ def context_of(record: Record) -> dict[bytes, int]:
 def context_after(record: Record, op_id: bytes) -> dict[bytes, int]:
     """Return the context of a writer that has seen only the version it wrote, with the operation id `op_id`.
 
+    Empty if no version of the record has that id any more.
+
     A context covers the first writes of an actor. An unseen write therefore keeps all later writes of its actor out of
     the context, even the writer's own. An extra sibling is better than the loss of a value that no client has read.
     """

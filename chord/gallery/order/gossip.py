@@ -69,7 +69,7 @@ def all_know_all(world: SmallWorld) -> bool:
 
 @law_of_runs("rumours spread", ticket=0)
 def rumours_spread(run: Recording) -> str:
-    """A process knows a rumour if and only if its beginning happened before."""
+    """At every event, a process knows exactly the rumours that began causally before the event."""
     for know in run.dids("know"):
         before = sorted(e.process for e in run.of("start") if run.before(e, know))
         if before != know.message:

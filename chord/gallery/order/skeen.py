@@ -83,7 +83,7 @@ class Skeen(Process):
 
 
 def all_is_delivered(world: SmallWorld) -> bool:
-    """Return whether all messages have arrived at all their receivers."""
+    """Return whether all receivers have delivered all messages to their applications."""
     return not world.in_transit() and not any(process.asks() or process.queue for process in world.up())
 
 

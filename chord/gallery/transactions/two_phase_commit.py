@@ -23,7 +23,7 @@ class Vote(ProcessMessage, frozen=True):
 
 
 class Decision(ProcessMessage, frozen=True):
-    """The coordinator has decided: `outcome` is "commit" or "abort"."""
+    """The coordinator's message to the participants: it has decided to "commit" or to "abort" (`outcome`)."""
 
     outcome: str
 
@@ -114,7 +114,7 @@ def commit_needs_every_yes(world: SmallWorld) -> str:
 
 
 def nobody_waits(world: SmallWorld) -> bool:
-    """Return whether no process that is up waits for votes or for the decision. The goal."""
+    """The goal: no process that is up waits for votes or for the decision."""
     return not any(process.is_waiting or getattr(process, "left", 0) for process in world.up())
 
 

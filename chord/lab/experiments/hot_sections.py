@@ -178,7 +178,7 @@ def tables(result: Result[HotSectionsCell]) -> list[Table]:
 
 
 def draw(result: Result[HotSectionsCell], figure: Figure) -> None:
-    """Plot the load of the most loaded node, before and after, against the skew.
+    """Plot the load of the most loaded node against the skew, before and after hot sections have moved.
 
     The plot has only the results with many sections.
     """

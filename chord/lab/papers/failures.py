@@ -246,7 +246,7 @@ class LookupOutcome(NamedTuple):
 
 
 def outcomes(cells: Sequence[FailuresCell]) -> list[LookupOutcome]:
-    """Combine the measurements that differ only in the ring.
+    """Combine the measurements that differ only in the random ids of the nodes.
 
     There is one result for each kind of ring (real node or model), number of nodes and share of failures.
     """

@@ -104,22 +104,22 @@ class MembershipSetting(NamedTuple):
 
 @dataclass(frozen=True)
 class MembershipCell:
-    """The results of one measurement; only those of its part are not empty.
+    """The results of one measurement. Only the attributes of its `Part` have values.
 
     Attributes:
         most: the mean number of gossip periods until 99 % of the nodes knew an entry; None: not in every run.
-        whole: the mean number of gossip periods until all nodes knew it; None: not in every run.
-        sends: how often an entry was sent, over the number of nodes.
+        whole: the mean number of gossip periods until all nodes knew it; None: some run did not get so far.
+        sends: how often an entry was sent, divided by the number of nodes.
         missed: the share of nodes that never got it.
         calls: by route, the number of calls of each answered lookup.
         errors: by route, the number of lookups without an answer in time.
         wrong: lookups that named a node that did not own the key.
-        wrong_guesses: lookups on route full that needed more than the call of their first guess.
+        wrong_guesses: the number of lookups on the route "full" that needed more than one call.
         bytes_s: bytes per second that a node sent, by the kinds of `GossipWeigher`.
         changes: how many nodes joined, left or crashed.
-        entries_sent: number of entries of the list in the messages of the exchanges.
+        entries_sent: how many entries all exchanges together sent.
         list_kb: memory of a list that shares nothing, in KB; None: not measured.
-        shared: memory of the lists of all nodes without shared slices, over that with them; None: not measured.
+        shared: how many times their memory the lists would take if they shared no slices; None: not measured.
     """
 
     setting: MembershipSetting

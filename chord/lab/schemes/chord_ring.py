@@ -67,7 +67,7 @@ class ChordRing(RingScheme):
     def locate_replicas(self, point: int, count: int) -> list[int]:
         """Return the node numbers of a hash's replica set.
 
-        The set is computed as its owner does, by the owner's `PreferenceList`.
+        `PreferenceList` computes the set, as it does at the owner. `count` is N.
         """
         points, _ = self._lists()
         at = bisect_left(points, point) % len(points)

@@ -103,7 +103,7 @@ class Maglev(Placement):
         return self._table[(hashes % np.uint64(self.slots)).astype(np.intp)].astype(np.intp)
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the first `count` distinct node numbers from a hash's slot on."""
+        """Return the first `count` distinct node numbers, starting at the hash's slot."""
         return first_distinct((int(self._table[(point + step) % self.slots]) for step in range(self.slots)), count)
 
     # -- changes --------------------------------------------------------------------------------

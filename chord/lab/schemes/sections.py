@@ -228,7 +228,7 @@ class TwoLevelSections(Sections):
         return 8 * self.parts + 4 * (self.sections // self.parts)
 
     def part_of(self, section: int) -> int:
-        """Return the number, from 0, of the map's part that has a section. This is the first of the two look-ups."""
+        """Return the index of the part of the map that has a section. This is the first of the two lookups."""
         return section // (self.sections // self.parts)
 
     def locate(self, point: int) -> int:
