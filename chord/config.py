@@ -7,6 +7,7 @@ combines them and refuses values that contradict each other.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from typing import Any, Literal, TypeAlias
@@ -31,6 +32,12 @@ SKEW_REFUSED_MS = 60_000
 
 Preset: TypeAlias = Literal["local", "lan", "wan"]
 """The name of a set of periods and timeouts, a `Timing`: for one machine, a local network, or a wide area network."""
+
+
+@functools.cache
+def _circle(bits: int) -> Circle:
+    """Return the circle of 2**bits points, as one object for all nodes."""
+    return Circle(bits)
 
 
 class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,7 +77,7 @@ class RingConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def circle(self) -> Circle:
         """The circle of the points 0 to 2^bits - 1."""
-        return Circle(self.bits)
+        return _circle(self.bits)
 
     @property
     def stand_ins(self) -> int:

@@ -21,6 +21,7 @@ from chord import events
 from chord.errors import NO_REPLY, Busy, ChordError, NotReady, UnknownVnode
 from chord.ids import between
 from chord.net.handlers import handles
+from chord.net.tasks import Tasks
 from chord.ring.lookup import Lookups
 from chord.ring.vnode import Vnode
 from chord.wire.messages import (
@@ -49,18 +50,20 @@ class Latest:
     Args:
         is_better: returns whether its first argument, a new vnode, replaces its second, the waiting vnode.
         handle: coroutine function that handles a vnode.
-        start_task: runs a coroutine function in a task.
+        tasks: runs the task.
     """
+
+    __slots__ = ("_handle", "_is_better", "_is_working", "_tasks", "_waiting")
 
     def __init__(
         self,
         is_better: Callable[[Contact, Contact], bool],
         handle: Callable[[Contact], Awaitable[object]],
-        start_task: Callable[[Callable[[], Awaitable[None]]], None],
+        tasks: Tasks,
     ) -> None:
         self._is_better = is_better
         self._handle = handle
-        self._start_task = start_task
+        self._tasks = tasks
         self._waiting: Contact | None = None
         self._is_working = False
 
@@ -70,7 +73,7 @@ class Latest:
             self._waiting = contact
         if not self._is_working:
             self._is_working = True
-            self._start_task(self._work)
+            self._tasks.start(self._work)
 
     async def _work(self) -> None:
         try:
@@ -95,8 +98,8 @@ class Stabilizer:
         self._host = vnode.host
         self._peers = vnode.host.peers
         self._lookups = lookups
-        self._notices = Latest(self._is_nearer_before, self.rectify, vnode.host.tasks.start)
-        self._offers = Latest(self._is_nearer_behind, self.consider_successor, vnode.host.tasks.start)
+        self._notices = Latest(self._is_nearer_before, self.rectify, vnode.host.tasks)
+        self._offers = Latest(self._is_nearer_behind, self.consider_successor, vnode.host.tasks)
 
     def _is_nearer_before(self, new: Contact, old: Contact) -> bool:
         return between(old.id, new.id, self._vnode.id)

@@ -406,7 +406,7 @@ class PassiveList:
         self._waiting_max = waiting_max
         self._due: dict[Point, tuple[Contact, float, float]] = {}
         self._waiting: dict[Point, Contact] = {}  # the oldest first
-        self._in_vain: set[Point] = set()  # vnodes that did not answer their last probe
+        self._in_vain: dict[Point, None] = {}  # vnodes that did not answer their last probe
 
     def add(self, contact: Contact, now: float) -> None:
         """Remember a vnode that became unreachable; its first probe is due at once.
@@ -421,7 +421,7 @@ class PassiveList:
             self._probe(contact, now)
         elif known[0].address != contact.address:
             self._due[contact.id] = (contact, *known[1:])
-            self._in_vain.discard(contact.id)
+            self._in_vain.pop(contact.id, None)
 
     def _probe(self, contact: Contact, now: float) -> None:
         """Schedule probes of a vnode from `now` on; if the list is full, the oldest wait."""
@@ -432,13 +432,13 @@ class PassiveList:
         while len(self._waiting) > self._waiting_max:
             lost = next(iter(self._waiting))
             del self._waiting[lost]
-            self._in_vain.discard(lost)
+            self._in_vain.pop(lost, None)
 
     def forget(self, point: Point) -> None:
         """Remove a vnode, given by its id, that is back or has left; a waiting vnode may take its place."""
         self._waiting.pop(point, None)
         self._due.pop(point, None)
-        self._in_vain.discard(point)
+        self._in_vain.pop(point, None)
         while self._waiting and len(self.addresses()) < self._max:
             first = self._waiting.pop(next(iter(self._waiting)))
             self._due[first.id] = (first, -math.inf, self._timing.reprobe_first_s)
@@ -446,7 +446,7 @@ class PassiveList:
     def asked_in_vain(self, point: Point) -> None:
         """Note that a probe of a vnode, given by its id, failed, or that another node has its address now."""
         if point in self._due:
-            self._in_vain.add(point)
+            self._in_vain[point] = None
 
     def was_asked_in_vain(self, point: Point) -> bool:
         """Return whether the last probe of a vnode failed, and no node was heard from at its address since then."""
@@ -493,7 +493,7 @@ class PassiveList:
         for contact, _, wait in list(self._due.values()):
             if contact.address == address:
                 self._due[contact.id] = (contact, when, wait)
-                self._in_vain.discard(contact.id)
+                self._in_vain.pop(contact.id, None)
 
     def moved(self, contact: Contact) -> None:
         """Remove an unreachable vnode that answers at another address now.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import cache
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +36,12 @@ So periods of 8 times their length need 32 periods without news.
 
 RUNS_PER_PERIOD_MAX: Final = 8
 """How often a step may run in one period if there is always a reason for another run; see `Periodic.hurry`."""
+
+
+@cache
+def _label(name: str, outcome: str) -> tuple[str, str]:
+    """Return a key of `Timetable.runs`, the same object for all nodes."""
+    return name, outcome
 
 
 class Periodic:
@@ -224,9 +230,10 @@ class Timetable:
         Args:
             start_task: runs an async function in a task. That task is cancelled together with this one.
         """
-        await self._timers.alarm.run(partial(self._begin_due, start_task))
+        self._start_task = start_task
+        await self._timers.alarm.run(self._begin_due)
 
-    def _begin_due(self, start_task: Callable[..., None], now: float) -> float:
+    def _begin_due(self, now: float) -> float:
         self.note_running()
         lines = self._lines
         if lines and lines[0][0] <= now:
@@ -235,7 +242,7 @@ class Timetable:
             _, number, periodic = heappop(lines)
             if number == periodic.number:  # otherwise it was kicked, and has a newer line
                 periodic.number = _RUNNING
-                start_task(self._perform, periodic, name=periodic.name)
+                self._start_task(self._perform, periodic, name=periodic.name)
         due = self._timers.sweep(now)
         return min(lines[0][0], due, now + self._beat_s) if lines else due
 
@@ -252,7 +259,7 @@ class Timetable:
         except trio.TooSlowError:
             outcome = "timeout"
             self._failed(periodic.vnode, periodic.name, "timeout")
-        self.runs[periodic.name, outcome] += 1
+        self.runs[_label(periodic.name, outcome)] += 1
         now = trio.current_time()
         is_kicked = periodic.due <= now
         self.put(periodic, now if is_kicked else min(periodic.due, self._next(periodic, now)))

@@ -118,7 +118,7 @@ def measure(node: Node) -> NodeMeasures:
         isolated=sum(vnode.ring.is_isolated for vnode in vnodes),
         peers=host.peers.failure_detector.states(),
         transitions=host.peers.transitions,
-        steps=node._maintenance.runs,
+        steps=node._maintenance.timetable.runs,
         lookups=host.lookups,
         hops=host.hops,
         meters=node._calls.meters,

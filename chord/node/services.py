@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from chord.errors import Busy
-from chord.ids import Arc, Point
+from chord.ids import Arc
 from chord.membership.gossip import MemberGossip
 from chord.membership.join import Membership
 from chord.membership.rejoin import Rejoin
@@ -160,12 +159,11 @@ VnodeServices.HANDLERS = handler_table(
 )
 
 
-def coordinate(vnodes: Mapping[Point, VnodeServices], vnode: Vnode, item: Item) -> Reply | Steps[Any]:
+def coordinate(services: VnodeServices, item: Item) -> Reply | Steps[Any]:
     """Read or write one key of a batch at a vnode.
 
     Return the reply if it is known at once, and otherwise the steps that end in the reply.
     """
-    services = vnodes[vnode.id]
     if isinstance(item, Get):
         return services.reads.begin_get(item, is_in_batch=True)
     coordinator = services.coordinator

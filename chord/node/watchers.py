@@ -54,7 +54,7 @@ class Watchers:
         self._host = host
         self._calls = calls
         self._status = status
-        self.polls: set[trio.Event] = set()
+        self.polls: dict[trio.Event, None] = {}
         self._is_closed = False
         self._sample_until = 0.0
 
@@ -140,13 +140,13 @@ class Watchers:
         if len(self.polls) >= self._host.limits.polls_max:
             raise Overloaded(f"{len(self.polls)} requests wait for events; ask again without waiting")
         woken = trio.Event()
-        self.polls.add(woken)
+        self.polls[woken] = None
         self._host.events.wait(woken.set)
         try:
             with trio.move_on_after(request.wait_ms / 1000):
                 await woken.wait()
         finally:
-            self.polls.discard(woken)
+            del self.polls[woken]
             self._host.events.stop_waiting(woken.set)
         return self._events(request)
 

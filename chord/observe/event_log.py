@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 
 from chord.events import Emitted, Event, Observer, StepDone, VnodeEvent
@@ -34,7 +33,8 @@ class EventLog:
         self._now = now
         self._wall_now_ms = wall_now_ms
         self._observe = observe
-        self._kept: deque[Emitted] = deque(maxlen=events_max)
+        self._events_max = events_max
+        self._kept: dict[int, Emitted] = {}  # by number, the oldest first; an empty deque would take ten times as much
         self._waiting: dict[Callable[[], object], None] = {}
 
     def emit(self, event: Event) -> None:
@@ -44,7 +44,8 @@ class EventLog:
             self.latest += 1
         emitted = Emitted(self.latest, int(1000 * self._now()), self._wall_now_ms(), self.address, event)
         if is_kept:
-            self._kept.append(emitted)
+            self._kept[self.latest] = emitted
+            self._kept.pop(self.latest - self._events_max, None)
             for wake in self._waiting:
                 wake()
         self._observe(emitted)
@@ -61,7 +62,7 @@ class EventLog:
         first = self.latest - len(self._kept)  # the number before the oldest kept event
         begin = max(0, seq - first)
         end = min(begin + events_max, len(self._kept))
-        return [self._kept[i] for i in range(begin, end)], max(0, first - seq)
+        return [self._kept[first + 1 + i] for i in range(begin, end)], max(0, first - seq)
 
     def wait(self, wake: Callable[[], object]) -> None:
         """Call `wake` after every further kept event, until `stop_waiting` is called with it."""

@@ -207,7 +207,6 @@ class MessageCalls:
     Attributes:
         as_caller: the caller that other hosts see. Its address is "" before `run`, and if the host only sends calls.
         stats: totals since the start.
-        meters: empty, because messages have no frames.
         cuts: the number of the newest cut that this host knows.
     """
 
@@ -218,10 +217,14 @@ class MessageCalls:
         self._nursery: trio.Nursery | None = None
         self._waiting: dict[Ticket, None] = {}
         self.as_caller = Caller("")
-        self._idle = trio.lowlevel.ParkingLot()
+        self._idle: trio.lowlevel.ParkingLot | None = None  # made when `drain` waits
         self.stats = Stats()
-        self.meters = Meters()
         self.cuts = CutNumber()
+
+    @property
+    def meters(self) -> Meters:
+        """No traffic, because messages have no frames."""
+        return Meters()
 
     def serve(self, handler: RequestHandler) -> None:
         """Answer incoming calls with this handler from now on."""
@@ -245,7 +248,7 @@ class MessageCalls:
             task_status.started(self.as_caller.address)
             del task_status  # see `Node.run`
             try:
-                await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.SUCCEEDED)  # until cancelled
+                await trio.lowlevel.wait_task_rescheduled(_abort)  # until cancelled
             finally:
                 self._nursery = None
                 if self._network.at_host(self.host) is self:
@@ -261,6 +264,7 @@ class MessageCalls:
     async def drain(self) -> None:
         """Wait until this host works on no request."""
         while self._waiting:
+            self._idle = self._idle or trio.lowlevel.ParkingLot()
             await self._idle.park()
         await trio.lowlevel.checkpoint()
 
@@ -432,7 +436,7 @@ class MessageCalls:
     def _ended(self, ticket: Ticket, result: Reply | ChordError) -> None:
         if self._waiting.pop(ticket, ticket) is None:
             self._reply(ticket, result)
-        if not self._waiting:
+        if not self._waiting and self._idle is not None:
             self._idle.unpark_all()
 
     def _reply(self, ticket: Ticket, result: Reply | ChordError) -> None:
@@ -450,6 +454,10 @@ class MessageCalls:
 def host_of(address: str) -> str:
     """Return the host of an address HOST:PORT."""
     return address.partition(":")[0]
+
+
+def _abort(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+    return trio.lowlevel.Abort.SUCCEEDED
 
 
 def _raise(bug: Exception) -> None:

@@ -85,7 +85,7 @@ class ReapLog:
         self._circle = circle
         self._storage = storage
         self._limits = limits
-        self._slices: set[int] | None = None  # slices that may have a state; None: the notes were not read yet
+        self._slices: dict[int, None] | None = None  # slices that may have a state; None: the notes were not read yet
         self._states: dict[int, tuple[bytes, SliceState, bytes]] = {}  # encoded, decoded, and the digest of `seen`
         self.forced_trims = 0
 
@@ -361,10 +361,10 @@ class ReapLog:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _known(self) -> set[int]:
+    def _known(self) -> dict[int, None]:
         if self._slices is None:
             states = (name for name in self._storage.notes() if name[:1] == STATE)
-            self._slices = {int.from_bytes(name[1:], "big") for name in states}
+            self._slices = {int.from_bytes(name[1:], "big"): None for name in states}
         return self._slices
 
     def _decoded(self, part: int, raw: bytes | None) -> tuple[bytes, SliceState, bytes]:
@@ -430,7 +430,7 @@ class _Work:
         for part, state in self._slices.items():
             if (frozen := state.frozen()) != self._log.state(part):  # a full disk would refuse even an unchanged note
                 notes[state_name(part)] = encode(frozen)
-                self._log._known().add(part)
+                self._log._known()[part] = None
         for name, segment in self._segments.items():
             notes[name] = encode(segment) if segment is not None and segment.entries else None
         puts = [record for record in self._records.values() if record is not None]

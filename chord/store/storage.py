@@ -393,7 +393,8 @@ class MemoryStorage:
         self._key_epoch = 0
         self._minted: dict[bytes, bytes] = {}
         self._notes: dict[bytes, bytes] = {}
-        self._hidden: SortedDict[Place, int] = SortedDict()  # quarantined versions, for records that have any
+        # Quarantined versions, for records that have any; None before the first, because it takes two kilobytes.
+        self._hidden: SortedDict[Place, int] | None = None
         self.digests = Digests(self._circle)
         self.value_bytes = self.sibling_keys = 0
         self.counters: dict[str, int] = {}
@@ -476,10 +477,11 @@ class MemoryStorage:
 
     def count_quarantined(self, arc: Arc) -> int:
         """Return the number of quarantined versions in an arc."""
-        return sum(self._hidden[place] for place in self._places_in(arc, None, self._hidden))
+        hidden = self._hidden
+        return sum(hidden[place] for place in self._places_in(arc, None, hidden)) if hidden else 0
 
     def _places_in(
-        self, arc: Arc, after: bytes | None, of: SortedList[Place] | SortedDict[Place, int]
+        self, arc: Arc, after: bytes | None, of: SortedList[Place] | SortedDict[Place, int] | None
     ) -> Iterator[Place]:
         """Yield the places (point and key) in `of` that lie in an arc, clockwise.
 
@@ -575,6 +577,7 @@ class MemoryStorage:
 
     def _note_hidden(self, place: Place, record: Record | None) -> None:
         if record is not None and record.quarantine:
+            self._hidden = SortedDict() if self._hidden is None else self._hidden
             self._hidden[place] = quarantine.count(record)
         elif self._hidden:
             self._hidden.pop(place, None)

@@ -30,6 +30,8 @@ AHEAD_MS_MAX: Final = 24 * 3600 * 1000
 
 _RANDOM_BITS: Final = 11
 
+_NO_LOCK: Final = nullcontext()
+
 
 def _ignore(number: int) -> int:
     """Make no cut, as a client, which holds no records."""
@@ -55,7 +57,7 @@ class CutNumber:
     ) -> None:
         self.number = 0
         self._on_higher = on_higher
-        self._lock = lock or nullcontext()
+        self._lock = lock or _NO_LOCK
 
     def see(self, number: int) -> None:
         """Take the number of a cut that a message brought; if it is higher than `number`, call `on_higher`."""

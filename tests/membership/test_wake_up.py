@@ -16,9 +16,8 @@ from chord.config import RingConstants
 from chord.errors import ChordError
 from chord.ids import Arc
 from chord.node import Node
-from chord.node.maintenance import Maintenance
+from chord.node.maintenance import Upkeep
 from chord.node.periodic import Periodic
-from chord.node.services import VnodeServices
 from chord.replication.anti_entropy import AntiEntropy
 from chord.ring.ownership import Ownership
 from chord.ring.preference_list import PreferenceList
@@ -45,7 +44,7 @@ def stopped(ring: TestRing, node: Node, late: float) -> Iterator[None]:
 
     Afterwards each step begins after the share `late` of its period.
     """
-    timetable = node._maintenance._timetable
+    timetable = node._maintenance.timetable
     due, stopped_at = list[Periodic](), trio.current_time()
 
     async def hold(periodic: Periodic) -> None:
@@ -104,10 +103,10 @@ async def test_woken_owner_denies_no_key_that_others_hold() -> None:
 @pytest.mark.slow
 @virtual
 async def test_planted_woken_owner_that_repairs_too_early_is_caught() -> None:
-    async def repair(self: Maintenance, parts: VnodeServices) -> None:
-        await parts.repair.repair()
+    async def repair(self: Upkeep) -> None:
+        await self._parts.repair.repair()
 
-    with mock.patch.object(Maintenance, "_repair", repair):
+    with mock.patch.object(Upkeep, "_repair", repair):
         assert "denied" in await denials_of_a_woken_owner(0.0)
 
 
@@ -327,7 +326,7 @@ async def test_woken_owner_does_not_vouch_while_an_heir_owns_its_arc() -> None:
         arc, own = only(owner).ownership.arc, only(heir).ownership
         assert arc is not None
         for node in ring.nodes:  # no step may repair meanwhile what this test breaks
-            node._maintenance._timetable._is_paused = lambda: True
+            node._maintenance.timetable._is_paused = lambda: True
         only(owner).ring.successors = (only(second).me, only(third).me)
         only(third).ring.successors = (only(fourth).me, only(sixth).me)
         assert await repair._pull_from_behind(arc)

@@ -152,7 +152,7 @@ MUTANTS = (
     Mutant(
         "grown periods stay after news",
         "a ring that was calm for long heals slowly",
-        (Edit(Maintenance._on_news, "self._timetable.fall_back()", "return"),),
+        (Edit(Maintenance._on_news, "self.timetable.fall_back()", "return"),),
         scenes.death_in_a_calm_ring,
         2,
         ("liveness",),

@@ -107,7 +107,7 @@ async def states_at_others(machines: Cluster, node: Node) -> set[str]:
 @virtual
 async def test_planted_calls_of_a_node_with_a_hung_disk_are_caught() -> None:
     async with five() as (machines, node, keys, _):
-        node._maintenance._timetable._is_paused = lambda: False
+        node._maintenance.timetable._is_paused = lambda: False
         machines.disk(node.name).hang()
         await write(machines[0], keys, b"new", 30)
         assert "alive" in await states_at_others(machines, node)

@@ -30,7 +30,7 @@ PEER = Contact(Point(9), "n9:1")
 
 
 def growth(node: Node) -> float:
-    return node._maintenance._timetable.growth
+    return node._maintenance.timetable.growth
 
 
 async def calm(ring: TestRing) -> None:
@@ -131,7 +131,7 @@ async def test_every_kind_of_news_returns_the_periods() -> None:
 
 
 async def _grow(node: Node) -> None:
-    node._maintenance._timetable._news_at = trio.current_time() - CALM_S
+    node._maintenance.timetable._news_at = trio.current_time() - CALM_S
     assert growth(node) == TIMING.period_growth_max
 
 
@@ -197,5 +197,5 @@ async def test_periods_stay_short_enough_to_keep_streams_open() -> None:
     """With the preset wan, a stream must not be closed as unused between two rounds."""
     timing = msgspec.structs.replace(PRESETS["wan"], period_growth_max=8.0)
     async with testing.open_ring(1, timing=timing) as ring:
-        largest = ring[0]._maintenance._growth_max
+        largest = ring[0]._maintenance.growth_max
         assert 1 < 3 * largest * PRESETS["wan"].stabilize_s <= ring[0]._host.limits.idle_s

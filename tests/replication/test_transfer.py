@@ -565,7 +565,7 @@ async def test_records_being_received_are_not_brought_home() -> None:
         copies = list(leaver._host.storage.scan(arc))
         await parts.records.merge(copies, ())
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(heir._maintenance.bring_home, heir.contact)
+            nursery.start_soon(heir._maintenance.bring_home)
             await trio.sleep(0.003)
             nursery.start_soon(leaver.leave)
         await ring.converged()
