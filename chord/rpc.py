@@ -328,7 +328,8 @@ class Rpc:
         is_crossing = new.is_dialled != old.is_dialled and new.opened_at - old.opened_at < self._limits.handshake_s
         return is_crossing and old.dialler < new.dialler
 
-    def _forget(self, link: Connection) -> None:
+    def forget(self, link: Connection) -> None:
+        """Make no new calls on a connection."""
         for key in [key for key, known in self._links.items() if known is link]:
             del self._links[key]
 
@@ -472,4 +473,4 @@ class Rpc:
 
     def _link(self, stream: Stream, met: Met, *, is_dialled: bool) -> Connection:
         assert self._codec is not None, "a client that accepts connections"
-        return Connection(stream, met, self._codec, self._shared, is_dialled=is_dialled, forget=self._forget)
+        return Connection(stream, met, self._codec, self._shared, is_dialled=is_dialled, registry=self)

@@ -92,6 +92,8 @@ class Stabilizer:
         lookups: finds the owners of finger starts.
     """
 
+    __slots__ = ("_host", "_lookups", "_notices", "_offers", "_peers", "_ring", "_vnode")
+
     def __init__(self, vnode: Vnode, lookups: Lookups) -> None:
         self._vnode = vnode
         self._ring = vnode.ring

@@ -86,6 +86,11 @@ class MemberGossip:
         on_hot: functions that are called when there is news to spread after a time without any.
     """
 
+    __slots__ = (
+        "_comparisons", "_has_joined", "_host", "_hot", "_hot_at", "_lookups", "_peers", "_period_s", "_returned",
+        "_rng", "on_hot",
+    )  # fmt: skip
+
     def __init__(self, host: NodeContext, lookups: Lookups, rng: random.Random) -> None:
         self._host = host
         self._peers = host.peers

@@ -23,6 +23,8 @@ class Departures:
         stabilize_soon: starts a stabilize round now, before the next periodic one.
     """
 
+    __slots__ = ("_host", "_repairs", "_stabilize_soon")
+
     def __init__(
         self, host: NodeContext, repairs: Callable[[], list[AntiEntropy]], stabilize_soon: Callable[[], None]
     ) -> None:

@@ -28,6 +28,8 @@ class Rejoin:
         membership: joins the vnode to the ring, if it must join anew.
     """
 
+    __slots__ = ("_host", "_membership", "_peers", "_ring", "_vnode")
+
     def __init__(self, vnode: Vnode, membership: Membership) -> None:
         self._vnode = vnode
         self._ring = vnode.ring

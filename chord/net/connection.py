@@ -15,9 +15,9 @@ connection is cut.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 import outcome
 import trio
@@ -48,6 +48,13 @@ Otherwise two nodes that wait for each other's whole batches would keep only one
 """
 
 
+class Registry(Protocol):
+    """The connections that are used for new calls."""
+
+    def forget(self, link: Connection) -> None:
+        """Make no new calls on a connection, because it drains or has ended."""
+
+
 class Connection:
     """A connection to one peer after its handshake, with calls in both directions.
 
@@ -57,8 +64,7 @@ class Connection:
         codec: encodes and decodes the messages.
         shared: the state that all connections of this node share.
         is_dialled: see the attribute.
-        forget: called with this connection when it begins to drain, and again when it ends. From then on, it takes no
-            new calls.
+        registry: learns when the connection begins to drain, and when it ends.
 
     Attributes:
         address: the peer's advertised address; "" if the peer is a client.
@@ -74,6 +80,13 @@ class Connection:
         partial_bytes: the number of bytes received of the unfinished frame.
     """
 
+    __slots__ = (
+        "_alarm", "_answers", "_calls", "_deadlines", "_early", "_frames", "_meters", "_peer_is_draining", "_pipe",
+        "_quiet_due", "_reading", "_registry", "_send_buffer", "_shared", "_stats", "_stream", "_was_used", "address",
+        "dialler", "frame_due", "has_ended", "is_dialled", "is_draining", "opened_at", "partial_bytes", "reason",
+        "stream_name",
+    )  # fmt: skip
+
     def __init__(
         self,
         stream: Stream,
@@ -82,7 +95,7 @@ class Connection:
         shared: RpcContext,
         *,
         is_dialled: bool,
-        forget: Callable[[Connection], None],
+        registry: Registry,
     ) -> None:
         self.address = met.peer.address if met.peer.role == "node" else ""
         self.stream_name: StreamName = met.mine.stream
@@ -97,10 +110,10 @@ class Connection:
         self._stats = shared.stats
         self._meters = shared.meters
         self._alarm = shared.alarm
-        self._forget = forget
+        self._registry = registry
         self._frames = met.handshake.frames
         self.partial_bytes = 0
-        self._early = met.handshake.early
+        self._early: Sequence[tuple[FrameKind, bytes]] = met.handshake.early
         self._reading = trio.CancelScope()
         self._deadlines: Deadlines[int] = Deadlines()
         self._calls = OpenCalls(codec, shared.cuts, self._deadlines.clear, carries_cuts=met.peer.cuts)
@@ -109,7 +122,7 @@ class Connection:
         self._quiet_due = self.opened_at + shared.limits.idle_s
         self.frame_due = math.inf
         self._pipe = pipe_of(stream)
-        self._send_buffer = SendBuffer(self._pipe, met.mine.stream, shared, self._on_emptied, self._on_broken)
+        self._send_buffer = SendBuffer(self._pipe, met.mine.stream, shared, self)
         caller, one_way_delay = Caller(self.address), OneWayDelay(self.opened_at)
         self._answers = InboundCalls(
             codec, self._send_buffer, shared, caller, one_way_delay, carries_cuts=met.peer.cuts
@@ -246,13 +259,13 @@ class Connection:
             with self._reading:
                 try:
                     self._take(self._early)
-                    self._early.clear()
+                    self._early = ()
                     if self._frames.is_partial:
                         self._hold_partial(is_new=True)
                     while self._take_in(await self._pipe.receive_some(RECEIVE_BYTES)):
                         pass
                 except trio.BrokenResourceError:
-                    self._on_broken()
+                    self.on_broken()
                 except MalformedMessage as error:
                     await self._say_why(error)
                     self.cut(f"malformed: {error.message}")
@@ -272,7 +285,7 @@ class Connection:
             self.is_draining = True
             self._was_used, self._quiet_due = False, trio.current_time() + self._shared.limits.stuck_s
             self._alarm.by(self._quiet_due)
-            self._forget(self)
+            self._registry.forget(self)
             self._send_buffer.post_small(GOODBYE)
             self._send_buffer.flush_soon()
 
@@ -288,7 +301,7 @@ class Connection:
         if self.has_ended:
             return
         self.has_ended, self.reason = True, reason
-        self._forget(self)
+        self._registry.forget(self)
         self._frames.drop()
         self._shared.hold(-self.partial_bytes)
         self.partial_bytes = 0
@@ -339,10 +352,12 @@ class Connection:
         if self._peer_is_draining and not (self._calls.waiting or self._answers.in_work or self._send_buffer.buffered):
             self.cut(DRAINED)
 
-    def _on_broken(self) -> None:
+    def on_broken(self) -> None:
+        """End this connection, because the stream broke."""
         self.cut("connection reset")
 
-    def _on_emptied(self) -> None:
+    def on_emptied(self) -> None:
+        """Wake the tasks that wait for the end of all work, and end this connection if it has drained."""
         if self._shared.idle:
             self._shared.idle.unpark_all()
         if self.is_draining:
@@ -405,7 +420,7 @@ class Connection:
         self._send_buffer.flush()
         self.cut(error.message)
 
-    def _take(self, frames: list[tuple[FrameKind, bytes]]) -> None:
+    def _take(self, frames: Sequence[tuple[FrameKind, bytes]]) -> None:
         """Handle all frames of one read, then write all answers at once."""
         now = trio.current_time()
         for number, (kind, body) in enumerate(frames, 1):

@@ -44,6 +44,8 @@ class FailureDetector:
         peers_max: largest number of peers to remember. Beyond it, the peer without news for longest is dropped.
     """
 
+    __slots__ = ("_left_for_s", "_max", "_now", "_peers", "_timing")
+
     def __init__(self, timing: Timing, peers_max: int = PEERS_MAX) -> None:
         self._timing = timing
         self._max = peers_max

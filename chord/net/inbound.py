@@ -7,6 +7,7 @@ no task, and a coroutine gets one.
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Generator
 from functools import partial
@@ -84,7 +85,7 @@ class InboundCalls:
         carries_cuts: bool,
     ) -> None:
         self._pending: dict[_Pending, None] = {}
-        self._deadlines: Deadlines[_Pending] = Deadlines()  # of the calls without a task
+        self._deadlines: Deadlines[_Pending] | None = None  # of the calls without a task; made for the first of them
         self.served: list[Meter] = []
         self._is_beginning = False
         self._codec = codec
@@ -129,6 +130,8 @@ class InboundCalls:
         Returns:
             The next deadline on Trio's clock; infinity if no call has one.
         """
+        if self._deadlines is None:
+            return math.inf
         for pending in self._deadlines.expired(now):
             if pending.driver is not None:
                 pending.driver.give_up()
@@ -199,6 +202,8 @@ class InboundCalls:
             self._shared.tasks.start(self._work, pending, answer, pending.scope, name="answer")
             return
         pending.driver = Driver(answer)
+        if self._deadlines is None:
+            self._deadlines = Deadlines()
         self._deadlines.set(pending, pending.deadline)
         if pending.deadline < self._shared.alarm.at:
             self._shared.alarm.by(pending.deadline)
@@ -209,7 +214,7 @@ class InboundCalls:
     def _on_result(self, pending: _Pending, result: Reply | Exception) -> None:
         pending.driver = None
         if isinstance(result, Reply) and self._send_buffer.buffered > self._send_buffer.bytes_max:
-            self._deadlines.clear(pending)
+            self._clear_deadline(pending)
             self._wait_for(pending, _ready(result))  # a task waits until the send buffer has room
         else:
             self._post(pending, result)
@@ -245,9 +250,13 @@ class InboundCalls:
 
     def _forget(self, pending: _Pending) -> None:
         del self._pending[pending]
-        self._deadlines.clear(pending)
+        self._clear_deadline(pending)
         self._shared.count_work(-1, -pending.body_bytes, is_for_client=pending.is_for_client)
         self._shared.idle.unpark_all()
+
+    def _clear_deadline(self, pending: _Pending) -> None:
+        if self._deadlines is not None:
+            self._deadlines.clear(pending)
 
     def _admit(self, answer: Answer, body_bytes: int, budget_s: float, *, is_for_client: bool) -> None:
         """Refuse a call that must wait, if it exceeds a limit or its deadline has passed.

@@ -400,6 +400,8 @@ class PassiveList:
         waiting_max: the largest number of vnodes that wait without a probe. Beyond it, the list loses the oldest.
     """
 
+    __slots__ = ("_due", "_in_vain", "_max", "_timing", "_waiting", "_waiting_max")
+
     def __init__(self, timing: Timing, size_max: int, waiting_max: int = 4096) -> None:
         self._timing = timing
         self._max = size_max

@@ -8,8 +8,7 @@ that happens. A task writes the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -23,6 +22,16 @@ WRITE_BYTES: Final = 64 * 1024
 """Largest write of the background task, in bytes. Each write must finish within `stuck_s`."""
 
 
+class BufferOwner(Protocol):
+    """The owner of a send buffer, normally a connection."""
+
+    def on_emptied(self) -> None:
+        """The operating system has taken all bytes. `flush_and_tell`, `flush_soon` and the writer call it."""
+
+    def on_broken(self) -> None:
+        """The writer has found that the connection is broken."""
+
+
 class SendBuffer:
     """The send buffer of one connection: frames that the operating system has not taken yet.
 
@@ -33,9 +42,7 @@ class SendBuffer:
         pipe: takes the bytes.
         name: the kind of stream, which decides the largest frame.
         shared: the state that all connections of this node share.
-        emptied: called when the operating system has taken all bytes. `flush_and_tell`, `flush_soon` and the writer
-            call it, `flush` does not.
-        broken: called when the writer finds that the connection is broken.
+        owner: learns when the buffer is empty, and when the writer finds that the connection is broken.
 
     Attributes:
         buffered: the number of bytes that were posted and that the operating system has not taken yet.
@@ -44,13 +51,12 @@ class SendBuffer:
     """
 
     __slots__ = (
-        "_broken",
-        "_emptied",
-        "_frame_bytes_max",
+        "_body_bytes_max",
         "_frames",
         "_is_closed",
         "_is_flushed_soon",
         "_name",
+        "_owner",
         "_pipe",
         "_shared",
         "_shrunk",
@@ -66,21 +72,18 @@ class SendBuffer:
         pipe: Pipe,
         name: StreamName,
         shared: RpcContext,
-        emptied: Callable[[], None],
-        broken: Callable[[], None],
+        owner: BufferOwner,
     ) -> None:
         self.buffered = 0
         self.bytes_max = shared.limits.buffer_bytes_max
         self.stuck_due = math.inf
         self._pipe = pipe
         self._name = name
-        self._frame_bytes_max = PREFIX_BYTES + (
-            shared.limits.bulk_from_bytes if name == "control" else shared.limits.frame_bulk_bytes_max
-        )
+        limits = shared.limits
+        self._body_bytes_max = limits.bulk_from_bytes if name == "control" else limits.frame_bulk_bytes_max
         self._shared = shared
         self._stats = shared.stats
-        self._emptied = emptied
-        self._broken = broken
+        self._owner = owner
         self._frames: list[bytes] = []
         self._is_flushed_soon = False
         self._is_closed = False
@@ -102,10 +105,11 @@ class SendBuffer:
             UseBulk: the frame is too large for this control stream, but may fit the bulk stream.
             InvalidRequest: the frame is too large for this bulk stream.
         """
-        if len(frame) > self._frame_bytes_max:
+        if len(frame) - PREFIX_BYTES > self._body_bytes_max:
             if self._name == "control":
                 raise UseBulk
-            raise InvalidRequest(f"message of {len(frame)} bytes; the limit is {self._frame_bytes_max}")
+            limit = PREFIX_BYTES + self._body_bytes_max
+            raise InvalidRequest(f"message of {len(frame)} bytes; the limit is {limit}")
         self._frames.append(frame)
         self.buffered += len(frame)
 
@@ -131,7 +135,7 @@ class SendBuffer:
                 self._shared.tasks.start(self._write_rest, self._writing, name="write")
 
     def flush_and_tell(self) -> None:
-        """Do as `flush`; if the operating system took all bytes, call `emptied`.
+        """Do as `flush`; if the operating system took all bytes, call the owner's `on_emptied`.
 
         In that case the tasks that wait for room in the buffer also wake.
         """
@@ -139,7 +143,7 @@ class SendBuffer:
         if not self._frames and self._writing is None:
             if self._shrunk is not None:
                 self._unpark()
-            self._emptied()
+            self._owner.on_emptied()
 
     def flush_soon(self) -> None:
         """Do as `flush_and_tell` in the next pass of Trio's scheduler, with all frames added until then."""
@@ -183,11 +187,11 @@ class SendBuffer:
                     for start in range(0, len(data), WRITE_BYTES):
                         await self._write_piece(data[start : start + WRITE_BYTES])
             except (trio.BrokenResourceError, trio.ClosedResourceError):
-                self._broken()
+                self._owner.on_broken()
                 return
             self.stuck_due = math.inf
             self._writing = None
-            self._emptied()
+            self._owner.on_emptied()
 
     async def _write_piece(self, piece: bytes) -> None:
         self.stuck_due = trio.current_time() + self._shared.limits.stuck_s

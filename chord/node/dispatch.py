@@ -72,6 +72,11 @@ class Dispatcher:
         leave: lets the node begin to leave.
     """
 
+    __slots__ = (
+        "_batches", "_host", "_leave", "_lookups", "_note_running", "_status", "_vnodes", "cuts", "departures",
+        "gossip", "watchers",
+    )  # fmt: skip
+
     def __init__(
         self,
         host: NodeContext,

@@ -190,6 +190,8 @@ class Maintenance:
         woken_at: when each vnode stood still, for vnodes that are not confirmed yet.
     """
 
+    __slots__ = ("_handoff", "_host", "_parts", "_shutdown", "_vnodes", "growth_max", "saver", "timetable", "woken_at")
+
     def __init__(
         self,
         host: NodeContext,

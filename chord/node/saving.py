@@ -62,6 +62,8 @@ class Saver:
         last: the persisted state at the start; None if the node is new, or before `find`.
     """
 
+    __slots__ = ("_host", "_identity", "_is_gone", "_is_reported", "_reason", "_unsaved_since", "last")
+
     def __init__(self, host: NodeContext, identity: IdentityStore, is_gone: Callable[[], None]) -> None:
         self._host = host
         self._identity = identity

@@ -67,6 +67,11 @@ class NodeServices(NamedTuple):
 class VnodeServices:
     """A vnode with its services: protocol, transfers, reads, writes, anti-entropy."""
 
+    __slots__ = (
+        "coordinator", "gossip", "log_sync", "membership", "reads", "reaper", "records", "rejoin", "repair", "replica",
+        "ring_merge", "scanner", "shared", "stabilizer", "takeover", "transfers", "vnode",
+    )  # fmt: skip
+
     def __init__(self, vnode: Vnode, shared: NodeServices) -> None:
         self.vnode = vnode
         self.shared = shared

@@ -48,6 +48,8 @@ class Watchers:
         polls: the requests for events that wait.
     """
 
+    __slots__ = ("_calls", "_host", "_is_closed", "_sample_until", "_status", "polls")
+
     def __init__(
         self, host: NodeContext, calls: CallsService, status: Callable[[Collection[StatusPart]], Status]
     ) -> None:

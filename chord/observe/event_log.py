@@ -24,7 +24,12 @@ class EventLog:
         latest: the number of the latest kept event; 0 if there was none.
     """
 
+    __slots__ = (
+        "_events_max", "_kept", "_now", "_observe", "_waiting", "_wall_now_ms", "address", "began_ms", "latest",
+    )  # fmt: skip
+
     def __init__(
+
         self, events_max: int, now: Callable[[], float], wall_now_ms: Callable[[], int], observe: Observer
     ) -> None:
         self.address = ""

@@ -49,6 +49,8 @@ class Batches:
         coordinate: reads or writes one key at a vnode of this node.
     """
 
+    __slots__ = ("_coordinate", "_host", "_in_work", "_lookups")
+
     def __init__(self, host: NodeContext, lookups: Lookups, coordinate: Coordinate) -> None:
         self._host = host
         self._lookups = lookups

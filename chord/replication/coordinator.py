@@ -55,6 +55,8 @@ class Coordinator:
         reads: coordinates the reads.
     """
 
+    __slots__ = ("_host", "_log_sync", "_quorum", "_records", "_repair", "_vnode", "reads")
+
     def __init__(self, vnode: Vnode, records: Records, repair: AntiEntropy, log_sync: ReapLogSync) -> None:
         self._vnode = vnode
         self._host = vnode.host

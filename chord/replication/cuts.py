@@ -50,6 +50,8 @@ MINUTE_S: Final = 60.0
 class Cuts:
     """Makes, keeps and reads the cut of one node."""
 
+    __slots__ = ("_cut_at", "_held", "_host", "_left_out_at", "_newest", "_notes", "_number", "_why_none")
+
     def __init__(self, host: NodeContext) -> None:
         self._host = host
         self._newest = 0  # the number that the next message carries

@@ -49,6 +49,8 @@ class Held:
     It has room for `HELD_RECORDS_MAX` records. Further records are reaped later.
     """
 
+    __slots__ = ("_before", "_since")
+
     def __init__(self) -> None:
         self._since: dict[bytes, tuple[bytes, float]] = {}
         self._before: dict[bytes, tuple[bytes, float]] = {}
@@ -93,6 +95,8 @@ class GarbageCollector:
         repair: knows which replicas of the arc are in sync.
         log_sync: exchanges log entries with the other replicas.
     """
+
+    __slots__ = ("_after", "_emptied", "_held", "_host", "_log_sync", "_repair", "_vnode")
 
     def __init__(self, vnode: Vnode, repair: AntiEntropy, log_sync: ReapLogSync) -> None:
         self._vnode = vnode

@@ -40,6 +40,8 @@ class Emptied:
         grace_s: the grace period, in seconds.
     """
 
+    __slots__ = ("_grace_s", "_looked_at", "_seen")
+
     def __init__(self, grace_s: float) -> None:
         self._grace_s = grace_s
         self._seen: dict[bytes, tuple[float, array[int]]] = {}  # by key: since when, and a hash of each empty entry

@@ -33,6 +33,8 @@ class KeyTarget(NamedTuple):
 class Quorums:
     """Decides which nodes must answer a read or store a write of a key that one vnode coordinates."""
 
+    __slots__ = ("_host", "_latest", "_majority", "_vnode")
+
     def __init__(self, vnode: Vnode) -> None:
         self._vnode = vnode
         self._host = vnode.host

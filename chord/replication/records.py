@@ -45,6 +45,8 @@ class Remarks(NamedTuple):
 class Records:
     """Reads and changes the records in a node's own store."""
 
+    __slots__ = ("_host",)
+
     def __init__(self, host: NodeContext) -> None:
         self._host = host
 

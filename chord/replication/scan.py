@@ -21,6 +21,8 @@ class Scanner:
         repair: knows which replicas are in sync, and which unreachable nodes may hold more.
     """
 
+    __slots__ = ("_host", "_records", "_repair", "_vnode")
+
     def __init__(self, vnode: Vnode, records: Records, repair: AntiEntropy) -> None:
         self._vnode = vnode
         self._host = vnode.host

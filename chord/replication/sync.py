@@ -62,6 +62,8 @@ class TokenBucket:
         rate_s: the rate, in units per second.
     """
 
+    __slots__ = ("_at", "_rate_s", "_tokens")
+
     def __init__(self, rate_s: float) -> None:
         self._rate_s = rate_s
         self._tokens = 0.0
@@ -113,6 +115,8 @@ class ReplicaSync:
         merge: merges fetched records.
         log_sync: syncs the reap logs first, if they differ.
     """
+
+    __slots__ = ("bucket", "host", "log_sync", "merge")
 
     def __init__(self, host: NodeContext, merge: MergeRecords, log_sync: ReapLogSync) -> None:
         self.host = host

@@ -60,6 +60,8 @@ class Lookups:
         arcs: the owner cache; fast lookups try it first.
     """
 
+    __slots__ = ("_host", "_peers", "_router", "arcs")
+
     def __init__(self, host: NodeContext, router: Router) -> None:
         self._host = host
         self._peers = host.peers

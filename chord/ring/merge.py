@@ -27,6 +27,8 @@ class RingMerge:
         stabilizer: carries out the repairs.
     """
 
+    __slots__ = ("_host", "_peers", "_ring", "_stabilizer", "_vnode")
+
     def __init__(self, vnode: Vnode, stabilizer: Stabilizer) -> None:
         self._vnode = vnode
         self._ring = vnode.ring

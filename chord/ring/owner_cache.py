@@ -24,6 +24,8 @@ class OwnerCache:
         size_max: how many arcs to remember; 0 disables the cache.
     """
 
+    __slots__ = ("_circle", "_ends", "_known", "_max")
+
     def __init__(self, circle: Circle, size_max: int = ARCS_MAX) -> None:
         self._circle = circle
         self._max = size_max

@@ -74,6 +74,7 @@ class PreferenceList:
     """
 
     __slots__ = (
+        "_behind",
         "_cached",
         "_circle",
         "_compared",
@@ -97,7 +98,8 @@ class PreferenceList:
         self._in_sync: dict[Point, Arc] = {}  # by the arc's end
         self._compared: dict[str, None] = {}  # owners that compared since the last standstill; the latest last
         self._recalled: dict[Point, Arc] = {}  # likewise; in sync before an absence
-        self._known_since: dict[Point, float] = {}  # since when each vnode behind this one is known
+        self._behind: tuple[Contact, ...] = ()  # the vnodes behind this one
+        self._known_since: tuple[float, ...] = ()  # since when each of them is known
         self._outage: tuple[float, float] | None = None  # when the latest outage began, and when a node was last down
 
     # -- learning -------------------------------------------------------------------------------
@@ -154,8 +156,10 @@ class PreferenceList:
             down_out_s: how long a down node keeps its place as a replica, in seconds.
             margin_s: how long a node can be down before others notice, in seconds.
         """
-        points = [contact.id for contact in successors] + list(self._unreachable)
-        self._known_since = {point: self._known_since.get(point, now) for point in points}
+        behind = tuple(successors) + tuple([contact for contact, _ in self._unreachable.values()])
+        if behind != self._behind:
+            known = {contact.id: since for contact, since in zip(self._behind, self._known_since, strict=True)}
+            self._behind, self._known_since = behind, tuple([known.get(contact.id, now) for contact in behind])
         unreachable = [since for _, since in self._unreachable.values()] + [mark.since for mark in marks]
         if self._outage is not None and now - self._outage[1] > down_out_s:
             self._outage = None
@@ -191,9 +195,16 @@ class PreferenceList:
             is_met = any(place.contact.address == other.contact.address for other in found)
             if place.contact.address not in self._retiring and not is_met:
                 found.append(place)
-                known_since = self._known_since.get(place.contact.id)
+                known_since = self._since(place.contact.id)
                 older += place.is_waited_for or known_since is None or known_since < limit
         return tuple(found[places:])
+
+    def _since(self, point: Point) -> float | None:
+        """Return since when a vnode behind this one is known, or None."""
+        for contact, since in zip(self._behind, self._known_since, strict=True):
+            if contact.id == point:
+                return since
+        return None
 
     def gone(self, vnodes: Container[Point]) -> None:
         """Drop the down vnodes with these ids, which have left the ring: they are no replicas any more."""

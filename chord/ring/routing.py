@@ -176,6 +176,8 @@ class Router:
     Lookups start at any of its vnodes, or come from another node. The router also makes the lines of traces.
     """
 
+    __slots__ = ("_host", "_peers")
+
     def __init__(self, host: NodeContext) -> None:
         self._host = host
         self._peers = host.peers

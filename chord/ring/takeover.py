@@ -38,6 +38,8 @@ class Takeover:
             head of its successor list. On Trio's clock; minus infinity before the first such reply.
     """
 
+    __slots__ = ("_host", "_peers", "_ring", "_stabilizer", "_vnode", "confirmed_at")
+
     def __init__(self, vnode: Vnode, stabilizer: Stabilizer) -> None:
         self._vnode = vnode
         self._ring = vnode.ring

@@ -81,6 +81,8 @@ class ReapLog:
         forced_trims: how often a log was cut so, and lost entries that other stores may lack.
     """
 
+    __slots__ = ("_circle", "_limits", "_slices", "_states", "_storage", "forced_trims")
+
     def __init__(self, circle: Circle, storage: Storage, limits: Limits) -> None:
         self._circle = circle
         self._storage = storage

@@ -50,6 +50,12 @@ class NotConverged(AssertionError):
     """The ring did not become Ideal in time. The message lists the reasons."""
 
 
+class NodeRandom(random.Random):
+    """The source of random numbers of one node; with a slot, it needs no dictionary for its only attribute."""
+
+    __slots__ = ("gauss_next",)
+
+
 class TestRing:
     """Nodes on one in-memory network. Created by `open_ring`.
 
@@ -111,7 +117,7 @@ class TestRing:
         """
         host = name or f"n{self._started}"
         self._started += 1
-        rng = random.Random(f"{self._seed}/{host}/{self._started}")
+        rng = NodeRandom(f"{self._seed}/{host}/{self._started}")
         address = listen or f"{host}:{PORT}"
         if join is None:
             members = [node for node in self.nodes if node.state == "ready"] or self.nodes

@@ -92,6 +92,8 @@ class Frames:
         is_partial: whether the bytes so far end inside a frame.
     """
 
+    __slots__ = ("_items_max", "_rest", "is_partial", "limit")
+
     def __init__(self, limit: int, items_max: int = Limits().frame_items_max) -> None:
         self.limit = limit
         self.is_partial = False

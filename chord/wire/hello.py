@@ -31,6 +31,11 @@ class HelloPolicy:
         without_members: the addresses of the peers that keep no membership list, as keys, from the latest hellos.
     """
 
+    __slots__ = (
+        "_address", "_constants", "_features", "_incarnation", "_name", "_vnodes", "names", "ring_id",
+        "without_members",
+    )  # fmt: skip
+
     def __init__(self, constants: RingConstants, features: int = 0) -> None:
         self._constants = constants
         self._features = features

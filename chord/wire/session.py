@@ -54,6 +54,8 @@ class Handshake:
         early: the kind and the body of each frame that arrived together with the end of the hello.
     """
 
+    __slots__ = ("_limits", "early", "frames")
+
     def __init__(self, limits: Limits, hello_bytes_max: int | None = None) -> None:
         self.frames = Frames(hello_bytes_max or limits.frame_control_bytes_max, limits.frame_items_max)
         self.early: list[tuple[FrameKind, bytes]] = []

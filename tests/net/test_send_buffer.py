@@ -42,15 +42,19 @@ class Narrow:
 
 
 class Box:
-    """A send buffer, its pipe, and its callbacks so far."""
+    """A send buffer with its pipe and its owner; `said` has the calls of the owner so far."""
 
     def __init__(self, room: int) -> None:
         self.pipe = Narrow(room)
         self.shared = RpcContext(limits(), ignore, None, CutNumber())
         self.said: list[str] = []
-        self.send_buffer = SendBuffer(
-            self.pipe, "control", self.shared, lambda: self.said.append("emptied"), lambda: self.said.append("broken")
-        )
+        self.send_buffer = SendBuffer(self.pipe, "control", self.shared, self)
+
+    def on_emptied(self) -> None:
+        self.said.append("emptied")
+
+    def on_broken(self) -> None:
+        self.said.append("broken")
 
 
 @asynccontextmanager
