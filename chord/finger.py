@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from chord.ids import Circle, Point
@@ -30,20 +31,22 @@ class _Run(NamedTuple):
     distance: int
 
 
+_distance_of = attrgetter("distance")
+
+
 class FingerTable:
     """The finger table of one vnode with the point n, given as `own`.
 
     The table changes only through `adopt`, `adopt_arc` and `forget`.
     """
 
-    __slots__ = ("_bits", "_cursor", "_distances", "_own", "_runs", "_size")
+    __slots__ = ("_bits", "_cursor", "_own", "_runs", "_size")
 
     def __init__(self, circle: Circle, own: Point) -> None:
         self._bits = circle.bits
         self._size = circle.size
         self._own = own
         self._runs: list[_Run] = []
-        self._distances: list[int] = []  # of the runs, for bisect
         self._cursor = 0
 
     def start(self, index: int) -> Point:
@@ -114,7 +117,7 @@ class FingerTable:
         """Clear the entries of a dead vnode, and return the first and the last index; None if it has no entry."""
         for position, run in enumerate(self._runs):
             if run.contact.id == contact.id:
-                del self._runs[position], self._distances[position]
+                del self._runs[position]
                 return run.first, run.last
         return None
 
@@ -130,7 +133,7 @@ class FingerTable:
         Source: Stoica et al. 2003 (ToN), Fig. 5, closest_preceding_node.
         """
         runs = self._runs
-        for position in range(bisect_left(self._distances, self._distance(key)) - 1, -1, -1):
+        for position in range(bisect_left(runs, self._distance(key), key=_distance_of) - 1, -1, -1):
             yield runs[position].contact, runs[position].last
 
     def next_to_refresh(self) -> int | None:
@@ -170,8 +173,6 @@ class FingerTable:
             if run.distance <= beyond:
                 wrong.append(f"entry {run.first} points no farther than the one before")
             covered, beyond = run.last + 1, run.distance
-        if self._distances != [run.distance for run in self._runs]:
-            wrong.append("the distances are not those of the runs")
         return wrong
 
     # -- inside ---------------------------------------------------------------------------------
@@ -181,7 +182,7 @@ class FingerTable:
 
     def _assign(self, first: int, contact: Contact, distance: int) -> tuple[int, int] | None:
         last = min(distance.bit_length(), self._bits) - 1
-        at = bisect_left(self._distances, distance)
+        at = bisect_left(self._runs, distance, key=_distance_of)
         if at < len(self._runs):  # most replies confirm known entries
             there = self._runs[at]
             if there.contact == contact and there.first <= first and there.last == last:
@@ -200,7 +201,6 @@ class FingerTable:
                 after.append(run._replace(first=max(run.first, last + 1)))
         kept = [run._replace(last=min(run.last, first - 1)) for run in before if run.first < first]
         self._runs = [*kept, _Run(first, last, contact, distance), *after]
-        self._distances = [run.distance for run in self._runs]
         if known is None or (known.first != first and known.last != last):
             return first, last
         return (first, known.first - 1) if known.last == last else (known.last + 1, last)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from chord.ids import Arc, Circle, Point
 from chord.wire.messages import DIGEST_BYTES, Record
@@ -94,6 +94,14 @@ def digest_of(record: Record) -> bytes:
     return state.digest()
 
 
+def _empty_levels() -> tuple[dict[int, Total], ...]:
+    return tuple({} for _ in range(LEVELS))
+
+
+_EMPTY: Final = _empty_levels()
+"""The levels of the tree of an empty store, as one object for all stores that never had a record."""
+
+
 class Digests:
     """The summed Merkle tree over the records of one store, which reports every change to it.
 
@@ -107,7 +115,7 @@ class Digests:
 
     def __init__(self, circle: Circle) -> None:
         self._circle = circle
-        self._parts: tuple[dict[int, Total], ...] = tuple({} for _ in range(LEVELS))  # only parts with records
+        self._parts = _EMPTY  # only parts with records
         self._remembered: dict[Span, tuple[Total, Total]] = {}  # by span: the slice's total then, the span's own
 
     def change(self, point: int, old: bytes | None, new: bytes | None) -> None:
@@ -130,6 +138,8 @@ class Digests:
             records: added to the number of records; negative if records were removed.
             sum_: added to the sum of their digests, modulo 2^128; may be negative.
         """
+        if self._parts is _EMPTY:
+            self._parts = _empty_levels()
         for totals in reversed(self._parts):
             held, known = totals.get(part, NOTHING)
             if held + records:
