@@ -214,7 +214,8 @@ class InboundCalls:
     def _on_result(self, pending: _Pending, result: Reply | Exception) -> None:
         pending.driver = None
         if isinstance(result, Reply) and self._send_buffer.buffered > self._send_buffer.bytes_max:
-            self._clear_deadline(pending)
+            if self._deadlines is not None:
+                self._deadlines.clear(pending)
             self._wait_for(pending, _ready(result))  # a task waits until the send buffer has room
         else:
             self._post(pending, result)
@@ -250,13 +251,10 @@ class InboundCalls:
 
     def _forget(self, pending: _Pending) -> None:
         del self._pending[pending]
-        self._clear_deadline(pending)
-        self._shared.count_work(-1, -pending.body_bytes, is_for_client=pending.is_for_client)
-        self._shared.idle.unpark_all()
-
-    def _clear_deadline(self, pending: _Pending) -> None:
         if self._deadlines is not None:
             self._deadlines.clear(pending)
+        self._shared.count_work(-1, -pending.body_bytes, is_for_client=pending.is_for_client)
+        self._shared.idle.unpark_all()
 
     def _admit(self, answer: Answer, body_bytes: int, budget_s: float, *, is_for_client: bool) -> None:
         """Refuse a call that must wait, if it exceeds a limit or its deadline has passed.
