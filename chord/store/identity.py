@@ -217,8 +217,6 @@ class MemoryIdentity:
     The state survives the node object, but not the process.
     """
 
-    __slots__ = ("_kept",)
-
     def __init__(self) -> None:
         self._kept: Kept | None = None
 
