@@ -121,7 +121,7 @@ class SendBuffer:
     def flush(self) -> None:
         """Write as much of the buffer as the operating system takes now; a background task writes the rest.
 
-        `emptied` is not called, unless that task writes.
+        `on_emptied` is not called, unless that task writes.
         """
         if self._frames and self._writing is None and not self._is_closed:
             data = b"".join(self._frames)
