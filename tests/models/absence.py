@@ -31,11 +31,14 @@ def keys_in_slices(slices: int, each: int) -> list[bytes]:
     """Return keys in a few slices."""
     digests = MemoryStorage(CIRCLE, bytes(8)).digests
     found: dict[int, list[bytes]] = {}
+    missing = slices
     for number in range(1 << 20):
         key = b"k%d" % number
         part = digests.slice_of(CIRCLE.hash(key))[0]
-        found.setdefault(part, []).append(key)
-        if sum(len(keys) >= each for keys in found.values()) == slices:
+        keys = found.setdefault(part, [])
+        keys.append(key)
+        missing -= len(keys) == each
+        if not missing:
             break
     return [key for keys in found.values() if len(keys) >= each for key in keys[:each]]
 
