@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +30,7 @@ settings.register_profile(
 settings.register_profile("thorough", settings.get_profile("chord"), max_examples=400)
 settings.load_profile("chord")
 
+FOLDER = Path(__file__).parent
 HAS_DASK = find_spec("distributed") is not None
 collect_ignore = [] if HAS_DASK else ["optional/test_dask.py"]
 
@@ -34,6 +39,33 @@ collect_ignore = [] if HAS_DASK else ["optional/test_dask.py"]
 def pytest_xdist_auto_num_workers() -> int:
     """Return one worker more than there are cores: tests of real processes wait half of their time."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)  # inside the wrapper that makes a warning of an import an error
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Collect the tests without garbage collections. Workers of a fresh checkout compile each module once."""
+    gc.disable()  # modules and tests stay, and the collector would scan them again and again
+    try:
+        import_by_turns(session.config)
+        return (yield)
+    finally:
+        gc.enable()
+
+
+def import_by_turns(config: pytest.Config) -> None:
+    """Import the modules of the tests, if this is a worker. Each worker begins with another module.
+
+    pytest compiles the modules of tests itself, and stores the result in files. Workers in step would all compile all
+    modules.
+    """
+    worker = getattr(config, "workerinput", None)
+    if worker is None or [config.rootpath / arg for arg in config.args] != [FOLDER]:
+        return
+    paths = sorted(FOLDER.rglob("test_*.py"))
+    first = len(paths) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for path in paths[first:] + paths[:first]:
+        with suppress(Exception):  # the collection imports the module again, and reports the error
+            import_module(".".join(path.relative_to(FOLDER.parent).with_suffix("").parts))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

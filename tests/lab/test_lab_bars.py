@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from chord.lab.experiments import (
     bounds,
@@ -39,8 +38,15 @@ from tests.support.real_rings import ROOT
 pytestmark = pytest.mark.slow
 
 
+def blank() -> Any:
+    """Return a figure without axes. Only these tests need matplotlib, and every worker imports this module."""
+    from matplotlib.figure import Figure
+
+    return Figure()
+
+
 def headline_of(draw: Any, result: Any) -> str:
-    figure = Figure()
+    figure = blank()
     draw(result, figure)
     return " ".join(str(figure.get_suptitle()).split())
 
@@ -257,7 +263,7 @@ def test_slow_scheme_gets_a_sample_with_a_note(monkeypatch: pytest.MonkeyPatch) 
     assert "A sample of 1,000 keys, because each look-up asks every node: rendezvous, jump-naive" in notes
     assert f"a std of {math.sqrt(19 / 1000):.2%} of the mean" in notes
     assert "4 of 4 schemes are as even as chance allows" in headline_of(compare.draw_evenness, result)
-    figure = Figure()
+    figure = blank()
     compare.draw_stability(result, figure)
     assert {label.get_text() for label in figure.axes[0].get_yticklabels()} >= {"mod", "rendezvous (1,000 keys)"}
     widest = [patch.get_x() + patch.get_width() for patch in figure.axes[0].patches]
@@ -291,14 +297,14 @@ def test_too_few_sections_are_noted(nodes: int, is_told: bool) -> None:
 
 
 def test_axis_of_nodes_has_whole_ticks() -> None:
-    experiment, figure = movement.EXPERIMENT, Figure()
+    experiment, figure = movement.EXPERIMENT, blank()
     movement.draw(experiment.run("quick", 1), figure)
     assert all(tick == int(tick) for tick in figure.axes[0].get_xticks())
 
 
 def test_schemes_that_are_not_drawn_are_named() -> None:
     experiment = compare.experiment(made_keys(50_000, 1), ("mod", "static", "mod-factor"), 4, 5)
-    figure = Figure()
+    figure = blank()
     compare.draw_stability(experiment.run("quick", 1), figure)
     assert "static, mod-factor" in figure.axes[0].get_xlabel()
 
