@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import re
 import subprocess
 import sys
@@ -157,11 +158,13 @@ class Import(NamedTuple):
 @functools.cache
 def chord_modules() -> tuple[Module, ...]:
     found = []
+    gc.disable()  # the trees stay, and the collector would scan them again and again
     for path in sorted((ROOT / "chord").rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         source = path.read_text(encoding="utf-8")
         found.append(Module(name, source, ast.parse(source)))
+    gc.enable()
     return tuple(found)
 
 
@@ -195,8 +198,8 @@ def import_statements(module: Module) -> tuple[tuple[str, str, int, bool, bool],
                     yield f"{base}.{alias.name}", base, child.lineno, is_typing, is_lazy
             elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
                 yield from walk(child, True, is_lazy)
-            else:
-                is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            elif isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):  # an expression has no import
+                is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
                 yield from walk(child, is_typing, is_lazy or is_function)
 
     return tuple(walk(module.tree, False, False))
@@ -467,20 +470,36 @@ def check_files_and_functions_stay_small(modules: Sequence[Module]) -> list[str]
 def check_parts_are_complete_when_constructed(modules: Sequence[Module]) -> list[str]:
     """A part of a node or of the simulator takes its callbacks as arguments; no other object fills them in later."""
     parts = [m for m in modules if (layer := layer_of(m.name)) is not None and layer <= LAYER["chord.sim"]]
-    nodes = [(module, node) for module in parts for node in nodes_of(module)]
-    hooks = {
-        ast.unparse(node.target).removeprefix("self.")
-        for _, node in nodes
-        if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation).startswith(("Callable", "Observer"))
-    }
+    hooks = frozenset().union(*map(_callbacks_of, parts))
     return [
-        f"{module.name}:{node.lineno} fills in {ast.unparse(target)} later"
-        for module, node in nodes
+        f"{module.name}:{line} fills in {target} later"
+        for module in parts
+        for line, name, target in _attributes_set_from_outside(module)
+        if name in hooks
+    ]
+
+
+@functools.cache
+def _callbacks_of(module: Module) -> frozenset[str]:
+    """Return the names of variables and attributes that are annotated as callbacks."""
+    return frozenset(
+        ast.unparse(node.target).removeprefix("self.")
+        for node in nodes_of(module)
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation).startswith(("Callable", "Observer"))
+    )
+
+
+@functools.cache
+def _attributes_set_from_outside(module: Module) -> tuple[tuple[int, str, str], ...]:
+    """Return each assignment to an attribute of another object than `self`: its line, the name, the full target."""
+    return tuple(
+        (node.lineno, target.attr, ast.unparse(target))
+        for node in nodes_of(module)
         if isinstance(node, ast.Assign)
         for targets in node.targets
         for target in (targets.elts if isinstance(targets, ast.Tuple) else [targets])
-        if isinstance(target, ast.Attribute) and target.attr in hooks and ast.unparse(target.value) != "self"
-    ]
+        if isinstance(target, ast.Attribute) and ast.unparse(target.value) != "self"
+    )
 
 
 def check_base_classes_have_two_subclasses(modules: Sequence[Module]) -> list[str]:
