@@ -75,8 +75,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(left_out)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests of real processes and of swarms into one group: each needs all cores of the machine."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let workers begin with the long tests, so that none is left alone with one at the end.
+
+    Tests of real processes and of swarms are one group: each needs all cores of the machine.
+    """
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("long") is None)
     for item in items:
         if "/real/" in item.nodeid or "::test_swarm_holds_and_takes_every_path[" in item.nodeid:
             item.add_marker(pytest.mark.xdist_group("cores"))

@@ -307,7 +307,8 @@ def test_replay_as_json_is_the_event_log(sim: Sim) -> None:
 
 
 def test_history_of_a_ring_without_faults_is_acceptable(sim: Sim, capsys: pytest.CaptureFixture[str]) -> None:
-    ended = sim("replay", "3", "--faults", "none", "--until", "12", "--history", "history")
+    size = ("--nodes", "5", "--successors", "2", "--fidelity", "messages")
+    ended = sim("replay", "3", *size, "--faults", "none", "--until", "12", "--history", "history")
     assert ended.code == 0
     assert "; history: history\n" in ended.err
     assert cli.run(["check-history", "history", "--model", "acknowledged", "--json"]) == 0

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 import trio
 
@@ -16,6 +17,7 @@ from chord.client.operations import Operations
 from chord.client.quorum_read import PARTNER_S
 from chord.client.routing import LEFT_ALONE_FIRST
 from chord.client.session import ClientCall, ClientOperation, ClientSession, MakeCalls, Outcome
+from chord.config import PRESETS
 from chord.errors import Busy, ChordError, DeadlineExceeded, NotFound, NotOwner, PeerUnreachable, UnknownVnode
 from chord.ids import Circle
 from chord.node import Node
@@ -328,9 +330,11 @@ async def test_reader_that_gives_up_early_suspects_no_partner() -> None:
 @pytest.mark.slow
 @virtual
 async def test_partners_of_every_arc_answer_in_a_ring_with_vnodes() -> None:
-    async with open_ring(5, seed=3, vnodes=3, successors=8, replicas=5) as ring:
+    timing = msgspec.structs.replace(PRESETS["local"], anti_entropy_s=10.0)
+    async with open_ring(5, seed=3, vnodes=3, successors=8, replicas=5, timing=timing) as ring:
         await until_in_sync(ring)
-        await trio.sleep(90)  # in sync is another vnode of the same node, until the next comparison
+        # In sync is another vnode of the same node, until the next comparison.
+        await trio.sleep(1.5 * timing.anti_entropy_s)
         asked = 0
         for node in ring.nodes:
             for parts in node._parts.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -130,6 +131,7 @@ def signatures(home: ModuleType, name: str) -> Iterator[tuple[str, inspect.Signa
                     yield f"{name}.{member}", inspect.signature(shape)
 
 
+@functools.cache
 def attributes(kind: type) -> dict[str, str]:
     """Return the public attributes of a class with the texts of their types; "" if the source does not name it.
 

@@ -77,8 +77,9 @@ def sessions() -> list[object]:
 
 def _marks(name: str, session: str) -> list[pytest.MarkDecorator]:
     """Mark long sessions as thorough. CI runs all sessions of the README."""
-    is_long = session.startswith(RINGLESS) and name != FIRST
-    return [pytest.mark.slow, pytest.mark.thorough] if is_long else [pytest.mark.slow]
+    if not session.startswith(RINGLESS):
+        return [pytest.mark.slow]
+    return [pytest.mark.slow, pytest.mark.long if name == FIRST else pytest.mark.thorough]
 
 
 def _simulates(found: list[tuple[str, str]]) -> bool:

@@ -37,6 +37,7 @@ def test_twin_and_sqlite_agree_on_random_histories() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_twin_and_sqlite_agree_on_hundreds_of_histories() -> None:
     assert "300 histories" in compare(300, 20)
 
