@@ -21,11 +21,11 @@ pytestmark = pytest.mark.slow
 
 FEW: dict[str, tuple[int, ...]] = {
     "mixed": (0, 1, 2, 3, 17, 26),
-    "absence": (0, 4),
+    "absence": (4,),
     "power": (0, 1),
     "clocks": (0, 1),
-    "stop": (0, 1),
-    "disks": (0, 1),
+    "stop": (1,),
+    "disks": (1,),
     "addresses": (0, 1),
     "delivery": (1, 10, 14, 45, 55),
 }
