@@ -31,7 +31,9 @@ from tests.support.quorum import clockwise, key_at, only, read, ring_in_sync, ti
 from tests.support.rings import grown, patiently, virtual
 
 KEY = b"written while it was stopped"
-DOWN_OUT_S = 15.0
+DOWN_OUT_S = 5.0
+LONG_DOWN_OUT_S = 15.0
+"""With 5 s the planted repair too early finds the others busy, and denies nothing."""
 WOKEN_SEEDS = (0, 3, 5, 6, 7)
 """With most seeds the planted bug denies the write. The result depends on the detection of the owner's death."""
 WOKEN_SET_SEEDS = (10, 20, 45, 49)
@@ -62,18 +64,18 @@ def stopped(ring: TestRing, node: Node, late: float) -> Iterator[None]:
 async def denials_of_a_woken_owner(late: float) -> list[str]:
     """Stop the owner of a key until six nodes joined before it; wake it and ask it for their write."""
     said: list[str] = []
-    async with ring_in_sync(8, 5, down_out_s=DOWN_OUT_S) as ring:
+    async with ring_in_sync(8, 5, down_out_s=LONG_DOWN_OUT_S) as ring:
         owner = clockwise(ring, KEY)[0]
         vnode, circle = only(owner), owner._host.circle
         point = circle.hash(KEY)
         gap = circle.distance(point, vnode.id)
         with stopped(ring, owner, late):
-            await trio.sleep(2 * DOWN_OUT_S)
+            await trio.sleep(2 * LONG_DOWN_OUT_S)
             for number in range(1, 7):
                 join = [node for node in ring.nodes if node is not owner][:3]
                 node = await ring.start(join=join, id=int(circle.point(point + gap * number // 8)))
                 await node.ready()
-            await trio.sleep(DOWN_OUT_S)
+            await trio.sleep(LONG_DOWN_OUT_S)
             asker = next(node for node in ring.nodes if node is not owner)
             await write(asker, KEY, b"v")
             assert owner._host.storage.get(KEY) is None
@@ -150,7 +152,7 @@ def answers_of_woken_replicas(seed: int, *, has_old_message: bool = False) -> Co
 
     async def main() -> None:
         ring = RingConstants(successors=2, replicas=3)
-        async with cluster(seed=seed, sync_delay=flash, timing=timing(down_out_s=5.0), ring=ring) as machines:
+        async with cluster(seed=seed, sync_delay=flash, timing=timing(down_out_s=DOWN_OUT_S), ring=ring) as machines:
             await grown(machines, 5)
             await trio.sleep(10)
             await scene(machines)
@@ -189,7 +191,7 @@ def answers_of_the_only_copy(seed: int) -> Counter[str]:
 
     async def main() -> None:
         ring = RingConstants(successors=2, replicas=1)
-        async with cluster(seed=seed, sync_delay=flash, timing=timing(down_out_s=5.0), ring=ring) as machines:
+        async with cluster(seed=seed, sync_delay=flash, timing=timing(down_out_s=DOWN_OUT_S), ring=ring) as machines:
             first = await machines.start(join=())
             await first.ready()
             for _ in range(3):
@@ -279,7 +281,7 @@ def denials_of_woken_replica_set(seed: int) -> list[bytes]:
 
     async def main() -> None:
         network = MessageNetwork(seed, delay=uniform(0.01, 0.02))
-        constants, times = RingConstants(successors=2, replicas=3), timing(down_out_s=5.0, reprobe_max_s=2.0)
+        constants, times = RingConstants(successors=2, replicas=3), timing(down_out_s=DOWN_OUT_S, reprobe_max_s=2.0)
         async with cluster(seed=seed, network=network, sync_delay=flash, timing=times, ring=constants) as machines:
             await grown(machines, 6)
             await trio.sleep(10)
