@@ -262,7 +262,7 @@ def test_error_as_json_has_its_schema(sim: Sim) -> None:
 # -- replay ---------------------------------------------------------------------------------------
 
 SEED = "2"
-FAULTY = ("--faults", "crash,restart", "--nodes", "7", "--successors", "2", "--fidelity", "messages", "--until", "2")
+FAULTY = ("--faults", "crash,restart", "--nodes", "7", "--successors", "2", "--fidelity", "messages", "--until", "1")
 COLUMNS = {"time": 9, "node": 6, "event": 24, "predecessor": 11, "list": 27, "share": 8, "keys": 5}
 
 
@@ -322,7 +322,7 @@ def test_history_of_a_ring_without_faults_is_acceptable(sim: Sim, capsys: pytest
 
 
 def test_recording_of_a_replay_reads_back(sim: Sim) -> None:
-    ended = sim("replay", SEED, *FAULTY, "--chordlog", "run.chordlog.gz")
+    ended = sim("replay", SEED, *FAULTY, "--until", "2", "--chordlog", "run.chordlog.gz")
     assert ended.code == 0
     assert "; recording: run.chordlog.gz\n" in ended.err
     with open("run.chordlog.gz", "rb") as file:
@@ -356,7 +356,8 @@ def test_file_that_cannot_be_written_is_exit_2(sim: Sim, option: str, path: str,
 
 
 def test_replay_into_a_closed_pipe_completes_the_log(tmp_path: Path) -> None:
-    command = f"{shlex.join([*CHORD, 'sim', 'replay', SEED, *FAULTY, '--log', 'log'])} | head -n 2"
+    replay = [*CHORD, "sim", "replay", SEED, *FAULTY, "--until", "2", "--log", "log"]
+    command = f"{shlex.join(replay)} | head -n 2"
     ended = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False, cwd=tmp_path,
         env=environment(),
