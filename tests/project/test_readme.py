@@ -15,6 +15,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -130,7 +131,9 @@ def test_python_block_runs(block: str, ring: Running) -> None:
     block = block.replace("127.0.0.1:9000", ring.entry)
     space = {"chord": chord, "trio": trio}
     if not block.startswith("async with"):
-        exec(compile(block, "block", "exec"), space)
+        # The main thread has a running event loop of asyncio if this worker ran tests in the browser before.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(exec, compile(block, "block", "exec"), space).result()
         return
     exec(compile("async def main() -> None:\n" + textwrap.indent(block, "    "), "block", "exec"), space)
     if "chord.testing" in block:
