@@ -284,8 +284,7 @@ def draw(
 
     Each argument after `seed` is the wish for the field of `Plan` with its name. None keeps the drawn value; for
     `reads` it is the default, and for `until_s` no time limit. A run with named faults is *mixed*, unless `theme` says
-    otherwise. With `backups`, the simulator sends whole messages, and no disk is lost or damaged. A lost disk would
-    fail the check of the backups.
+    otherwise. With `backups`, messages are sent whole, and no disk is lost: that would fail the check of the backups.
 
     Raises:
         ConfigError: unknown fault or theme, too few successors for the replicas, or too few nodes for the successors.
