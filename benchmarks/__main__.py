@@ -48,6 +48,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "process": ("--keys", "10000", "--seconds", "1"),
     "idle": ("--only", "local", "--seconds", "1"),
     "dashboard": ("--only", "recording,memory"),
+    "page": ("--only", "load"),
     "lab": (),
     "ring_points": ("--points", "10000"),
 }
