@@ -25,7 +25,7 @@ A stand-in is a node behind the replicas that takes writes for a down replica.
 """
 
 EVERYWHERE = ("0.0.0.0", "::")
-NO_HOST_HAS = frozenset(" /?#@[]\\")  # a text with one of these is a URL or no address at all
+NO_HOST_HAS = frozenset(" ,/?#@[]\\")  # a text with one of these is a URL or no address at all
 SKEW_REPORTED_MS = 5_000
 SKEW_REFUSED_MS = 60_000
 """Difference between a coordinator's clock and a neighbour's beyond which writes with a time to live are refused."""

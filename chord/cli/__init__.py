@@ -212,7 +212,7 @@ def _command_of(args: Sequence[str]) -> str:
 def _misused(error: click.ClickException, args: Sequence[str]) -> Failure:
     """Return the failure for wrong arguments, with a hint at the most likely mistake."""
     context: click.Context | None = getattr(error, "ctx", None)
-    where = context.command_path if context is not None else "chord"
+    where = context.command_path if context is not None else _command_of(args)
     message, hint = error.format_message(), f"See: {where} --help"
     command = context.command if context is not None else None
     arguments = _arguments_of(command)

@@ -257,6 +257,8 @@ def _counted(pairs: Iterator[tuple[bytes, bytes]], tally: Tally) -> Iterator[tup
     try:
         yield from pairs
     except Failure as failure:
+        if failure.code == "file" and not tally.stored:  # no line was read
+            raise
         were = f"{counted(tally.stored, 'key')} {'was' if tally.stored == 1 else 'were'}"
         hint = f"{failure.hint}. {were} stored before that line"
         raise Failure(failure.message, hint, failure.exit_code, failure.code) from None

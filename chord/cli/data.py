@@ -20,7 +20,7 @@ from chord.client.blocking import Client
 from chord.client.results import Found, Stored, last_writer_wins, to_key, to_value
 from chord.errors import NotFound
 from chord.ids import Circle
-from chord.views.common import Json, context_json, name_of, names_of, vnode_json
+from chord.views.common import Json, context_json, name_of, names_known, vnode_json
 from chord.views.records import get_json, inspection_json, put_json
 from chord.wire.messages import REPLICAS_MAX, VALUE_BYTES_MAX
 
@@ -187,7 +187,7 @@ def _show_copies(target: Target, key: bytes) -> int:
     with target.connect() as client:
         found, circle = client.inspect(key), client.circle
         addresses = dict.fromkeys(copy.member.address for copy in found.copies)
-        names = names_of(statuses(client.members(only=list(addresses))))
+        names = names_known(statuses(client.members(only=list(addresses))))
     if out.as_json:
         out.json(inspection_json(circle, found, names))
         return OK
@@ -246,7 +246,7 @@ def _trace_json(circle: Circle, result: Found | Stored, duration_ms: float, name
 
 def _names(client: Client, result: Found | Stored) -> dict[str, str]:
     contacts = [result.owner, *(line.contact for line in result.replicas)]
-    return names_of(statuses(client.members(only=list(dict.fromkeys(c.address for c in contacts)))))
+    return names_known(statuses(client.members(only=list(dict.fromkeys(c.address for c in contacts)))))
 
 
 def parse_context(text: str, hint: str) -> bytes:

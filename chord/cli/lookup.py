@@ -14,7 +14,7 @@ from chord.cli.target import Target, find_node, parse_id, ring_options, statuses
 from chord.cli.trace import Size, one_line, print_trace
 from chord.client.blocking import Client
 from chord.errors import ChordError, InvalidRequest
-from chord.views.common import Json, name_of, names_of
+from chord.views.common import Json, name_of, names_known, names_of
 from chord.views.trace import lookup_json, lookups_json
 from chord.wire.messages import Contact, Mode, Route, Status, Trace
 
@@ -61,7 +61,7 @@ def lookup_command(
         everybody = svg is not None or (with_trace and is_worth_counting(trace))
         nodes = statuses(client.members()) if everybody else _nodes_of(client, trace)
         size = Size(len(nodes) if everybody else trace.nodes_estimate, everybody, nodes[0].successors if nodes else 1)
-        _print(target, client, trace, names_of(nodes), raw, what, size if with_trace else None)
+        _print(target, client, trace, nodes, raw, what, size if with_trace else None)
         if svg is not None:
             save(draw_lookup(client.circle, trace, nodes, what), svg)
             target.out.note(f"drawn: {svg}")
@@ -94,17 +94,19 @@ def _nodes_of(client: Client, trace: Trace) -> list[Status]:
 
 
 def _print(
-    target: Target, client: Client, trace: Trace, names: dict[str, str], key: bytes | None, what: str, size: Size | None
+    target: Target, client: Client, trace: Trace, nodes: list[Status], key: bytes | None, what: str, size: Size | None
 ) -> None:
     """Print a lookup: every hop if `size` is not None, otherwise only the owner.
 
-    `key` is None if a point was looked up. `what` is the key or the point in words.
+    `nodes` has the nodes that answered, `key` is None if a point was looked up, and `what` is the key or the point in
+    words.
     """
-    out, circle = target.out, client.circle
+    out, circle, names = target.out, client.circle, names_known(nodes)
+    silent = names.keys() - names_of(nodes).keys()
     if out.as_json:
-        out.json(lookup_json(circle, trace, names, key))
+        out.json(lookup_json(circle, trace, names, key, silent))
     elif size is not None:
-        print_trace(out, circle, trace, names, what, size)
+        print_trace(out, circle, trace, names, what, size, silent)
     else:
         owner = trace.owner
         row = [name_of(owner, names), owner.address, out.id(circle, owner.id),
@@ -117,7 +119,8 @@ def _from_everywhere(
 ) -> int:
     out = target.out
     nodes = statuses(client.members())
-    names = names_of(nodes)
+    names = names_known(nodes)
+    silent = names.keys() - names_of(nodes).keys()
     found: list[Json] = []
     rows: list[list[str]] = []
     for node in nodes:
@@ -128,7 +131,7 @@ def _from_everywhere(
         except ChordError as error:
             out.note(f"{node.name}: {error.message}")
             continue
-        found.append(lookup_json(client.circle, trace, names, key))
+        found.append(lookup_json(client.circle, trace, names, key, silent))
         rows.append(one_line(trace, names))
     if out.as_json:
         out.json(lookups_json(found))

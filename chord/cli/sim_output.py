@@ -109,7 +109,7 @@ def print_outcome(
     from chord.sim.plan import FAULTS
 
     for text in _summary(outcome):
-        out.line(text)
+        out.sentence(text)
     counts = {name: count for name, count in sorted(outcome.counts.items()) if count}
     in_situations = {name.removeprefix(SITUATION): n for name, n in counts.items() if name.startswith(SITUATION)}
     if in_situations:

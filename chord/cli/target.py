@@ -121,6 +121,8 @@ def check_address(text: str, *, may_choose_port: bool = False) -> str:
             hint = f"Leave {scheme}:// out: {place}"
         elif slashes:
             hint = f"Leave {scheme}:// out, and write host and port, like 127.0.0.1:9000"
+        elif "," in text and all(is_address(part) for part in text.split(",")):
+            hint = "Repeat the option for each address; CHORD_NODE has spaces between them"
         raise Failure(error.message, hint, USAGE, "usage") from None
     if port == 0 and not may_choose_port:
         hint = "Name the port that the node printed when it was ready, as in 127.0.0.1:9000"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from chord.cli.output import Out, bar, counted, full_id, is_table, percent, short_id
@@ -42,16 +42,20 @@ class Size(NamedTuple):
     successors: int
 
 
-def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str], what: str, size: Size) -> None:
+def print_trace(
+    out: Out, circle: Circle, trace: Trace, names: Mapping[str, str], what: str, size: Size,
+    silent: Collection[str] = (),
+) -> None:
     """Print a lookup: heading, hops, owner, replicas and summary.
 
     Args:
         out: the output of the command.
         circle: the circle of the ring.
         trace: the lookup.
-        names: the names of the nodes that answered, by address. Replicas at other nodes are marked as unreachable.
+        names: the names of nodes, by address. Replicas at other nodes are marked as unreachable.
         what: the key or the point in words.
         size: the size of the ring.
+        silent: the addresses in `names` of the nodes that did not answer.
     """
     if out.as_table:
         start = trace.start
@@ -68,7 +72,9 @@ def print_trace(out: Out, circle: Circle, trace: Trace, names: Mapping[str, str]
     say = out.sentence if out.as_table else out.note
     if out.as_table:
         out.line()
-    replicas = " ".join(f"{name_of(c, names)} {'●' if answers(trace, c, names) else '✗'}" for c in trace.replicas)
+    replicas = " ".join(
+        f"{name_of(c, names)} {'●' if answers(trace, c, names, silent) else '✗'}" for c in trace.replicas
+    )
     say(f"replicas  {replicas}   (N={max(1, len(trace.replicas))})")
     say(summary(trace, size))
 

@@ -20,7 +20,7 @@ from chord.client.api import AsyncClientApi
 from chord.client.operations import Operations
 from chord.client.routing import CLIENT_ARCS_MAX
 from chord.client.session import TIMEOUT_S, ClientCall, ClientSession, Outcome
-from chord.client.trio_driver import TrioApi
+from chord.client.trio_driver import TrioApi, require_trio
 from chord.config import PROTOCOL_VERSION, Limits
 from chord.errors import ChordError, InvalidRequest, unwrapped
 from chord.events import ignore
@@ -53,12 +53,13 @@ async def open_client(
             randomness.
 
     Raises:
-        ConfigError, InvalidRequest: an address is not HOST:PORT, or no address was given.
+        ConfigError, InvalidRequest: an address is not HOST:PORT, no address was given, or Trio does not run here.
         PeerUnreachable: none of the nodes answers.
         OtherRing: a node speaks another version of the protocol, or belongs to another ring than an earlier node.
 
     Concurrency: checkpoints.
     """
+    require_trio("chord.open_client", "on asyncio, use chord.open_asyncio_client")
     limits = limits or Limits()
     rng = rng or random.Random(secrets.randbits(128))
     session = ClientSession(addresses, rng=rng, arcs_max=CLIENT_ARCS_MAX, members_max=limits.members_max)

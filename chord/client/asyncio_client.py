@@ -60,10 +60,15 @@ async def open_asyncio_client(
         limits: size limits, if the ring uses other than the defaults.
 
     Raises:
-        ConfigError, InvalidRequest: an address is not HOST:PORT, or no address was given.
+        ConfigError, InvalidRequest: an address is not HOST:PORT, no address was given, or asyncio does not run here.
         PeerUnreachable: none of the nodes answers.
         OtherRing: a node speaks another version of the protocol, or belongs to another ring than an earlier node.
     """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        what = "chord.open_asyncio_client needs asyncio, and another event loop runs here; on Trio, use chord.open_client"
+        raise InvalidRequest(what) from None
     client = AsyncioClient(addresses, timeout_s=timeout_s, limits=limits or Limits())
     try:
         await client._drive(client._core.session.enter())

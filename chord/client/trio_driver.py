@@ -12,8 +12,25 @@ import trio
 
 from chord.client.api import AsyncApi
 from chord.client.session import ClientCall, ClientOperation, MakeCalls, Outcome, Timed
+from chord.errors import InvalidRequest
 
 T = TypeVar("T")
+
+
+def require_trio(name: str, instead: str) -> None:
+    """Raise an error if Trio does not run the caller.
+
+    Otherwise Trio itself would fail, with an `AttributeError` about its internals.
+
+    Args:
+        name: the function that needs Trio.
+        instead: the next step for the caller.
+
+    Raises:
+        InvalidRequest: the caller runs on another event loop.
+    """
+    if not trio.lowlevel.in_trio_run():
+        raise InvalidRequest(f"{name} needs Trio, and another event loop runs here; {instead}")
 
 
 class TrioApi(AsyncApi):

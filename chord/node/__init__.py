@@ -19,7 +19,7 @@ import trio
 from chord.client.operations import Operations
 from chord.client.routing import CLIENT_ARCS_MAX
 from chord.client.session import TIMEOUT_S, ClientCall, ClientSession, Outcome
-from chord.client.trio_driver import TrioApi
+from chord.client.trio_driver import TrioApi, require_trio
 from chord.config import NodeConfig, Preset, RingConstants
 from chord.errors import (
     ChordError,
@@ -568,6 +568,7 @@ async def open_node(
 
     Concurrency: checkpoints. Cancelling the block is a crash: the node sends no goodbye and hands nothing over.
     """
+    require_trio("chord.open_node", "start the process `chord node`, and connect with chord.open_asyncio_client")
     config = NodeConfig(
         listen=listen,
         join=tuple(join),

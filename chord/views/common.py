@@ -23,6 +23,12 @@ def names_of_peers(nodes: Iterable[Status]) -> dict[str, str]:
     return {peer.address: peer.name for node in nodes for peer in node.peers if peer.name}
 
 
+def names_known(nodes: Iterable[Status]) -> dict[str, str]:
+    """Return the names of these nodes, and the names that they remember of their peers, by address."""
+    known = list(nodes)
+    return {**names_of_peers(known), **names_of(known)}
+
+
 def name_of(contact: Contact, names: Mapping[str, str]) -> str:
     """Return the name of the node that holds a vnode, or the node's address if `names` has no name for it."""
     return names.get(contact.address, contact.address)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from chord.ids import Circle, Contact
 from chord.views.common import Json, key_json, vnode_json
@@ -28,15 +28,17 @@ def hop_json(circle: Circle, index: int, hop: HopTrace, names: Mapping[str, str]
     }
 
 
-def lookup_json(circle: Circle, trace: Trace, names: Mapping[str, str], key: bytes | None) -> Json:
+def lookup_json(
+    circle: Circle, trace: Trace, names: Mapping[str, str], key: bytes | None, silent: Collection[str] = ()
+) -> Json:
     """Return a finished lookup as JSON.
 
     Args:
         circle: the circle of the ring.
         trace: the lookup.
-        names: the names of the nodes that answered this command, by address. A replica at any other node is listed as
-            unreachable.
+        names: the names of nodes, by address. A replica at any other node is listed as unreachable.
         key: the key that was looked up; None: a point.
+        silent: the addresses in `names` of the nodes that did not answer this command.
     """
     return {
         **(key_json(key) if key is not None else {"key": None}),
@@ -48,7 +50,7 @@ def lookup_json(circle: Circle, trace: Trace, names: Mapping[str, str], key: byt
         "owner": vnode_json(circle, trace.owner, names),
         "replicas": [vnode_json(circle, c, names) for c in trace.replicas],
         "holders": [vnode_json(circle, c, names) for c in trace.holders],
-        "unreachable": [c.address for c in trace.replicas if not answers(trace, c, names)],
+        "unreachable": [c.address for c in trace.replicas if not answers(trace, c, names, silent)],
         "hops": [hop_json(circle, i, hop, names) for i, hop in enumerate(trace.hops)],
         "path_length": trace.path_length,
         "timeouts": trace.timeouts,
@@ -61,15 +63,16 @@ def lookups_json(lookups: Sequence[Json]) -> Json:
     return {"lookups": lookups}
 
 
-def answers(trace: Trace, replica: Contact, names: Mapping[str, str]) -> bool:
+def answers(trace: Trace, replica: Contact, names: Mapping[str, str], silent: Collection[str] = ()) -> bool:
     """Return whether a replica answers, both to the key's owner and to this command.
 
     Args:
         trace: the lookup, with the replicas that the owner finds unreachable.
         replica: a vnode of the replica set.
-        names: the names of the nodes that answered this command, by address.
+        names: the names of nodes, by address.
+        silent: the addresses in `names` of the nodes that did not answer this command.
     """
-    return replica not in trace.unreachable and replica.address in names
+    return replica not in trace.unreachable and replica.address in names and replica.address not in silent
 
 
 def replicas_json(

@@ -340,6 +340,18 @@ def test_hint_names_the_command_that_was_run(run: Run) -> None:
     assert "at most 315360000 seconds, not 1000000000000.0. See: chord put --help" in ended.err
 
 
+def test_lookup_names_a_dead_node_as_its_peers_remember_it(run: Run, canned: CannedRing) -> None:
+    at = canned.addresses[200]
+    canned.nodes[200].die()
+    remembered = PeerInfo(at, "dead", None, 0, name="n5")
+    canned.change = lambda point, node: msgspec.structs.replace(node, peers=(remembered,))
+    shape = run("lookup", "--key-id", "190", "--trace", "--json").json("lookup")
+    assert ([one["node"] for one in shape["replicas"]], shape["unreachable"]) == (["n5"], [at])
+    assert "replicas  n5 ✗   (N=1)" in run("lookup", "--key-id", "190", "--trace").err
+    every = run("lookup", "--key-id", "190", "--all-from", "--json").json("lookups")["lookups"]
+    assert [(one["owner"]["node"], one["unreachable"]) for one in every] == [("n5", [at])] * 6
+
+
 def test_lookup_as_svg_draws_the_ring(run: Run, canned: CannedRing, tmp_path: Path) -> None:
     canned.trace_is_dead = True
     run("lookup", "--key-id", "190", "--svg", str(tmp_path / "path.svg"))

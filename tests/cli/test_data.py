@@ -201,6 +201,12 @@ def test_load_from_a_pipe_stores_lines_before_a_bad_one(
     assert "1024 keys were stored before that line" in ended.err
 
 
+def test_load_of_a_directory_says_nothing_of_a_line(run: Run, tmp_path: Path) -> None:
+    ended = run("load", str(tmp_path))
+    said = f"error: cannot open {tmp_path} (is a directory). Name a file that can be read or written\n"
+    assert (ended.code, ended.err) == (2, said)
+
+
 @pytest.mark.parametrize("line", ['{"key":' * 100_000, '{"key": "k", "value": "v", "value_b64": "AA=="}'])
 def test_load_refuses_a_file_with_an_invalid_line(run: Run, canned: CannedRing, tmp_path: Path, line: str) -> None:
     (tmp_path / "lines").write_text(f"word\n{line}\n")

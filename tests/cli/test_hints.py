@@ -70,6 +70,12 @@ from tests.support.statuses import statuses
             ("get", "k", "--node", "http://127.0.0.1"),
             "Leave http:// out, and write host and port, like 127.0.0.1:9000",
         ),
+        (("get", "k", "--node"), "Option '--node' requires an argument. See: chord get --help"),
+        (("lab", "compare", "--keys"), "Option '--keys' requires an argument. See: chord lab compare --help"),
+        (
+            ("get", "k", "--node", "127.0.0.1:9000,127.0.0.1:9001"),
+            "expected HOST:PORT with a valid host name. Repeat the option for each address; CHORD_NODE has spaces",
+        ),
         (
             ("node", "--join", "user@host:9000"),
             "invalid address 'user@host:9000': expected HOST:PORT with a valid host name",

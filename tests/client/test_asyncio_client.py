@@ -7,8 +7,10 @@ import functools
 import socket
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 
 import pytest
+import trio
 
 import chord
 from chord.client import asyncio_client
@@ -17,7 +19,7 @@ from chord.errors import ChordError, DeadlineExceeded, InvalidRequest, PeerUnrea
 from chord.wire.messages import Get, GetStatus, Put
 from tests.support.clients import Store
 from tests.support.fake_node import GO_AWAY, HANG_UP, SILENCE, Answer, Heard, fake_node
-from tests.support.ports import Ports
+from tests.support.ports import NOBODY, Ports
 from tests.support.real_rings import HANG_S
 
 SOON_S = 0.05
@@ -56,6 +58,30 @@ class Slow(Store):
         """Wait until the request has come."""
         while not self.is_asked.is_set():
             await asyncio.sleep(0.001)
+
+
+async def open_and_close(opening: AbstractAsyncContextManager[object]) -> None:
+    async with opening:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("opens", "hint"),
+    [
+        (lambda: chord.open_client(NOBODY), "chord.open_client needs Trio, .*use chord.open_asyncio_client"),
+        (chord.open_node, "chord.open_node needs Trio, .*connect with chord.open_asyncio_client"),
+    ],
+)
+def test_trio_entry_on_asyncio_names_the_asyncio_client(
+    opens: Callable[[], AbstractAsyncContextManager[object]], hint: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=hint):
+        asyncio.run(open_and_close(opens()))
+
+
+def test_asyncio_client_on_trio_names_the_trio_client() -> None:
+    with pytest.raises(InvalidRequest, match="needs asyncio, .*use chord.open_client"):
+        trio.run(open_and_close, chord.open_asyncio_client(NOBODY))
 
 
 @on_asyncio
