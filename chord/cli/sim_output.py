@@ -125,13 +125,13 @@ def print_outcome(
     if never_taken or outcome.broken:
         out.line()
     if never_taken:
-        out.line(f"never taken: {', '.join(never_taken)}")
+        out.sentence(f"never taken: {', '.join(never_taken)}")
     for broken in outcome.broken[:SHOWN_MAX]:
-        out.line(f"seed {broken.plan.seed}: {drawn(broken.plan)}")
-        out.line(f"{broken.kind}: {broken.text}")
+        out.sentence(f"seed {broken.plan.seed}: {drawn(broken.plan)}")
+        out.sentence(f"{broken.kind}: {broken.text}")
     if len(outcome.broken) > SHOWN_MAX:
         seeds = ", ".join(str(broken.plan.seed) for broken in outcome.broken[SHOWN_MAX:])
-        out.line(f"and {len(outcome.broken) - SHOWN_MAX} more: {seeds}")
+        out.sentence(f"and {len(outcome.broken) - SHOWN_MAX} more: {seeds}")
     if outcome.broken:
         out.line()
         out.line(replay(outcome.broken[0].plan.seed))

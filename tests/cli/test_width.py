@@ -11,7 +11,12 @@ import pytest
 from rich.cells import cell_len
 
 from chord import cli
+from chord.cli.output import Out
+from chord.cli.sim_output import print_outcome
 from chord.ids import Point
+from chord.sim.plan import FAULTS, draw
+from chord.sim.run import RunReport
+from chord.sim.swarm import Broken, SwarmOutcome
 from chord.wire.messages import Contact, ReplicaLine, Status, TransferInfo, VnodeInfo
 from tests.support.cli import CannedRing
 from tests.support.statuses import WORKED_IDS
@@ -73,6 +78,23 @@ def test_output_fits_80_columns(
         shown = [STYLE.sub("", line.rpartition("\r")[2]) for line in lines]
         assert [line for line in shown if cell_len(line) > WIDTH] == []
         assert code in (0, 8), lines
+
+
+def test_result_of_a_simulation_fits_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CHORD_OUTPUT", "table")
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    outcome = SwarmOutcome([
+        RunReport(seed, 99_999_999, 99_999_999, 99_999, keys=99_999, settled_s=9.9, deliveries=99_999_999)
+        for seed in range(3)
+    ])
+    plan = draw(3, faults=tuple(FAULTS))
+    outcome.add(plan, Broken(plan, "correctness", "what was wrong " * 20))
+    print_outcome(Out(), outcome, [f"path {number}" for number in range(40)], lambda seed: f"chord sim replay {seed}")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if cell_len(line) > WIDTH] == []
+    assert lines[-1] == "chord sim replay 3"
 
 
 class Terminal(io.TextIOWrapper):
