@@ -88,6 +88,8 @@ class Membership:
         last: the place of the vnode before a restart; an empty `LastTime` if it did not restart.
     """
 
+    _is_receiving = False  # whether another vnode may be giving an arc to this joiner
+
     def __init__(self, vnode: Vnode, transfers: Transfers) -> None:
         self._vnode = vnode
         self._ring = vnode.ring
@@ -96,6 +98,15 @@ class Membership:
         self._transfers = transfers
         self.last = LastTime()
         self._learnt: dict[str, None] = {}
+
+    @property
+    def is_entering(self) -> bool:
+        """Whether this vnode joins, and owns an arc or may be given one.
+
+        If it ended now, the ring would wait for it as for a member that died.
+        """
+        owns = self._vnode.state == "joining" and self._vnode.ownership.start is not None
+        return self._is_receiving or owns
 
     # -- join -----------------------------------------------------------------------------------
 
@@ -112,11 +123,14 @@ class Membership:
 
         Concurrency: checkpoints; waits as long as no contact answers. If cancelled before the arc was switched, the
         ring is unchanged. If cancelled afterwards, this vnode owns the arc, and a later `join` completes the pointers.
+        If the node leaves meanwhile, a vnode with an arc still becomes a member, and one without an arc waits for ever.
         """
         turn = silences = 0
         self._vnode.state = "joining"
         self._learnt.clear()
         while not self._ring.is_member:
+            if self._host.is_leaving and self._vnode.ownership.start is None:
+                await trio.sleep_forever()
             every = [*contacts, *self._learnt]
             if silences or turn >= len(every):  # a member that no contact knows may list this vnode and call it
                 every += [a for a in self._peers.failure_detector.alive()[-LEARNT_MAX:] if a != self._host.address]
@@ -186,6 +200,13 @@ class Membership:
             ChordError: no vnode gives the arc; see `Transfers.on_join_arc`.
             TransferFailed: the transfer did not end with a `Switch`, or another vnode owns the arc after all.
         """
+        self._is_receiving = True
+        try:
+            await self._receive_arc_of(owner)
+        finally:
+            self._is_receiving = False
+
+    async def _receive_arc_of(self, owner: Contact) -> None:
         session = self._host.rng.randbytes(16)
         inbound = self._transfers.expect(session, owner.address)
         for _ in range(STEPS_MAX):

@@ -373,6 +373,8 @@ class Node(TrioApi):
         if self._fatal is not None:
             self._end("stop")
             return
+        if self._host.is_leaving:  # it became a member only to hand its arc over
+            return
         self._maintenance.keep_at_home(self.contact)
         self._maintenance.keep_members(self.contact, self._gossip)
         if self.config.data_dir is not None:

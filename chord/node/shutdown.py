@@ -55,11 +55,14 @@ class Shutdown:
     async def hand_over(self) -> None:
         """Hand over every arc, and bring all records to their replicas, within `leave_s`.
 
+        A vnode that owns an arc already, but is not a member yet, first becomes one. It knows no heir before.
         After that time this returns, and `has_handed_over` says whether the handover is complete.
 
         Concurrency: checkpoints. If it is cancelled, this node still has all that was not acknowledged.
         """
         with trio.move_on_after(self._host.timing.leave_s):
+            while any(parts.membership.is_entering for parts in self._parts.values()):
+                await trio.sleep(self._host.jitter(RETRY_MS / 1000))
             await self._say_leaving()
             async with trio.open_nursery() as nursery:
                 for parts in self._parts.values():

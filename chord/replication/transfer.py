@@ -293,8 +293,8 @@ class Transfers:
         and no other node would know that this node has the records. If N > 1, the answer does not wait.
 
         Raises:
-            InvalidRequest: definite; the session is unknown, or the arc does not end where this vnode's arc begins. The
-                giver keeps the arc.
+            InvalidRequest: definite; the session is unknown, the arc does not end where this vnode's arc begins, or
+                this node is leaving and owns no arc. The giver keeps the arc.
             RemoteFailure: indefinite; N = 1, and node.json cannot be written. This node owns the arc, and the giver
                 repeats the `Switch`.
         """
@@ -360,6 +360,8 @@ class Transfers:
                 peers.passive.add(contact, trio.current_time())
 
     def _session(self, session: bytes) -> Inbound:
+        if self._host.is_leaving and self._own.start is None:  # the giver keeps the arc, and abandons the transfer
+            raise InvalidRequest("this node is leaving")
         inbound = self.inbound
         if inbound is None or inbound.session != session:
             raise InvalidRequest("no such transfer session")
