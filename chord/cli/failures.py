@@ -103,6 +103,20 @@ def command_path() -> str:
     return "chord" if running is None else running.command_path
 
 
+def end_of_peer(code: int, *, keeps_data: bool) -> str:
+    """Return in words how the process of a peer ended.
+
+    Args:
+        code: its exit code, or -N if signal N ended it.
+        keeps_data: whether the peer has a data directory, so that it stops and does not leave.
+    """
+    if code == OK:
+        return "has stopped" if keeps_data else "has left"
+    if code in (TERMINATED, -signal.SIGTERM):  # a peer that is ready obeys SIGTERM, and ends with 0
+        return "has stopped before it was in the ring"
+    return f"died ({f'signal {-code}' if code < 0 else f'exit {code}'}); it is not restarted"
+
+
 def explain(error: errors.ChordError, entry: str, command: str = "") -> Failure:
     """Return an error of the ring as a `Failure`, with a hint and an exit code.
 

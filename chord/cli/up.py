@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 from msgspec import structs
 
+from chord.cli import failures
 from chord.cli.check import examine
 from chord.cli.dashboard import LISTEN
 from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, TIMEOUT, USAGE, Terminated, announcing, explain
@@ -453,12 +454,8 @@ class _Family:
             if is_starting and code != OK:
                 hint = "See its message above" if code > 0 else "Start again"
                 raise Failure(f"{child.name} {child.address} did not start (exit {code})", hint, USAGE, "no_start")
-            if code == OK:
-                keeps = any(config.data_dir is not None for config in self._configs)  # if so, it has only stopped
-                self._out.note(f"{child.name} {child.address} has {'stopped' if keeps else 'left'}")
-            else:
-                how = f"signal {-code}" if code < 0 else f"exit {code}"
-                self._out.note(f"{child.name} {child.address} died ({how}); it is not restarted")
+            keeps = any(config.data_dir is not None for config in self._configs)
+            self._out.note(f"{child.name} {child.address} {failures.end_of_peer(code, keeps_data=keeps)}")
 
     def _stop(self) -> None:
         """Close the pipe that keeps the children alive, and wait for them.

@@ -67,8 +67,8 @@ async def open_asyncio_client(
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        what = "chord.open_asyncio_client needs asyncio, and another event loop runs here; on Trio, use chord.open_client"
-        raise InvalidRequest(what) from None
+        what = "chord.open_asyncio_client needs asyncio, and another event loop runs here"
+        raise InvalidRequest(f"{what}; on Trio, use chord.open_client") from None
     client = AsyncioClient(addresses, timeout_s=timeout_s, limits=limits or Limits())
     try:
         await client._drive(client._core.session.enter())

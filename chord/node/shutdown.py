@@ -61,8 +61,7 @@ class Shutdown:
         Concurrency: checkpoints. If it is cancelled, this node still has all that was not acknowledged.
         """
         with trio.move_on_after(self._host.timing.leave_s):
-            while any(parts.membership.is_entering for parts in self._parts.values()):
-                await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+            await self._let_joins_end()
             await self._say_leaving()
             async with trio.open_nursery() as nursery:
                 for parts in self._parts.values():
@@ -76,6 +75,13 @@ class Shutdown:
                 if not await self._handoff.bring_home(others[0]) and not self._handoff.is_done():
                     await self._say_leaving()  # nodes that missed it still choose this node
                     await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+
+    async def _let_joins_end(self) -> None:
+        """Wait until every vnode is a member, or owns no arc and is given none."""
+        while True:
+            if not any(parts.membership.is_entering for parts in self._parts.values()):
+                return
+            await trio.sleep(self._host.jitter(RETRY_MS / 1000))
 
     async def _say_leaving(self) -> None:
         if self._host.constants.replicas > 1:

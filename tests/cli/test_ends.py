@@ -16,7 +16,7 @@ import pytest
 
 from chord.cli import serve, up
 from chord.cli.bench_run import Bench
-from chord.cli.failures import Terminated, orderly_end
+from chord.cli.failures import Terminated, end_of_peer, orderly_end
 from chord.cli.output import Out
 from chord.client.blocking import Client
 from chord.config import NodeConfig
@@ -373,3 +373,18 @@ def test_failure_with_a_closed_stderr_keeps_its_exit_code(name: str, words: tupl
 def test_help_without_a_reader_ends_quietly(words: tuple[str, ...]) -> None:
     ended = ended_with(written_to("pipe"), "stdout", *words)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("code", "keeps_data", "words"),
+    [
+        (0, False, "has left"),
+        (0, True, "has stopped"),
+        (143, False, "has stopped before it was in the ring"),
+        (-signal.SIGTERM, False, "has stopped before it was in the ring"),
+        (-signal.SIGKILL, False, "died (signal 9); it is not restarted"),
+        (1, True, "died (exit 1); it is not restarted"),
+    ],
+)
+def test_end_of_a_peer_is_told_apart_in_words(code: int, keeps_data: bool, words: str) -> None:
+    assert end_of_peer(code, keeps_data=keeps_data) == words

@@ -80,7 +80,7 @@ def test_trio_entry_on_asyncio_names_the_asyncio_client(
 
 
 def test_asyncio_client_on_trio_names_the_trio_client() -> None:
-    with pytest.raises(InvalidRequest, match="needs asyncio, .*use chord.open_client"):
+    with pytest.raises(InvalidRequest, match=r"needs asyncio, .*use chord\.open_client"):
         trio.run(open_and_close, chord.open_asyncio_client(NOBODY))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import pytest
@@ -64,7 +65,7 @@ def _awaited(stay: list[Node]) -> list[str]:
 
 def all_traces(vnodes: int = 1) -> Traces:
     each = [testing.run(leave_early, delay_s, vnodes) for delay_s in DELAYS_S]
-    return Traces(*(sum(lists, []) for lists in zip(*each, strict=True)))
+    return Traces(*(list(chain.from_iterable(lists)) for lists in zip(*each, strict=True)))
 
 
 @pytest.mark.parametrize("vnodes", [1, pytest.param(3, marks=pytest.mark.slow)])
