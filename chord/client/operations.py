@@ -227,7 +227,7 @@ class Operations:
             if values is None:
                 request = Get(raw, to_quorum(r, "r"), with_replicas=replicas, any=local)
                 values = yield from self.session.request(request)
-            found = _found(raw, values)
+            found = to_found(raw, values)
             if isinstance(found, ChordError):
                 raise found
         except NotFound:
@@ -297,11 +297,13 @@ class Operations:
             for request, outcome in zip(requests, outcomes, strict=True)
         ]
 
-    def get_all(self, keys: Sequence[str | bytes], r: int | None = None) -> ClientOperation[list[Found | ChordError]]:
-        """Read many keys at once, and return the result or the error of each, in order; `r` as for `get`."""
-        asked = [Get(to_key(key), to_quorum(r, "r")) for key in keys]
+    def get_all(
+        self, keys: Sequence[str | bytes], r: int | None = None, *, replicas: bool = False
+    ) -> ClientOperation[list[Found | ChordError]]:
+        """Read many keys at once, and return the result or the error of each, in order; arguments as for `get`."""
+        asked = [Get(to_key(key), to_quorum(r, "r"), with_replicas=replicas) for key in keys]
         outcomes = yield from self.batches.request_all(asked)
-        return [_found(get.key, outcome) for get, outcome in zip(asked, outcomes, strict=True)]
+        return [to_found(get.key, outcome) for get, outcome in zip(asked, outcomes, strict=True)]
 
     # -- quarantine -------------------------------------------------------------------------------
 
@@ -583,7 +585,7 @@ def _stored(request: Put | Merge, reply: Reply) -> Stored | ChordError:
     )
 
 
-def _found(key: bytes, outcome: Outcome) -> Found | ChordError:
+def to_found(key: bytes, outcome: Outcome) -> Found | ChordError:
     """Return the result of a read; `NotFound` if there is no value."""
     if isinstance(outcome, ChordError):
         return outcome

@@ -24,8 +24,15 @@ PARTNER_S = 0.5
 """Time in seconds for a partner's answer. If it passes, the owner coordinates the read, and asks another replica."""
 
 
-def quorum_read(session: ClientSession, key: bytes) -> ClientOperation[GetReply | None]:
+def quorum_read(
+    session: ClientSession, key: bytes, *, with_replicas: bool = False
+) -> ClientOperation[GetReply | None]:
     """Read a key from its owner and the owner's partners at the same time, in one round trip.
+
+    Args:
+        session: the session of the client or node that reads.
+        key: the key.
+        with_replicas: whether an owner that coordinates the read after all lists the replicas.
 
     Returns:
         The values; None if the owner must coordinate the read, or if no owner with partners is remembered.
@@ -34,7 +41,7 @@ def quorum_read(session: ClientSession, key: bytes) -> ClientOperation[GetReply 
     owner, partners = session.owner_routing.quorum_of(session.circle, key, is_counted=is_node)
     if owner is None or not partners or owner.address == session.member:
         return None
-    request = Get(key, 0, tuple(partner.id for partner in partners), with_owner=False)
+    request = Get(key, 0, tuple(partner.id for partner in partners), with_owner=False, with_replicas=with_replicas)
     asked = [ClientCall(partner, ReadDigest(key, owner.id), PARTNER_S) for partner in partners]
     own = ClientCall(owner, request, PARTNER_S if is_node else None)  # a node coordinates without the owner, too
     reply, *digests = yield MakeCalls((own, *asked), session.attempt_s(owner))

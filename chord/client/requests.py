@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chord.client.results import Found, Stored
+from chord.client.operations import to_found
+from chord.client.quorum_read import quorum_read
+from chord.client.results import Found, Stored, to_quorum
+from chord.client.session import ClientOperation, ClientSession, Outcome
 from chord.client.trio_driver import TrioApi
 from chord.errors import ChordError
-from chord.wire.messages import Ping, Put
+from chord.wire.messages import Get, Ping, Put
 
 
 async def ping(api: TrioApi, address: str) -> None:
@@ -33,6 +36,7 @@ def put_request(
     w: int | None = None,
     sloppy: bool = True,
     ttl_s: float | None = None,
+    replicas: bool = False,
 ) -> Put:
     """Return the request of a write with a new operation id. It is not sent yet.
 
@@ -40,12 +44,14 @@ def put_request(
         api: the client or node that will send it.
         key: the key.
         value: the value; None: delete the key.
-        context, no_context, w, sloppy, ttl_s: as for `AsyncApi.put`.
+        context, no_context, w, sloppy, ttl_s, replicas: as for `AsyncApi.put`.
 
     Raises:
         InvalidRequest: an argument is out of bounds.
     """
-    return api._core.to_put(key, value, context=context, no_context=no_context, w=w, sloppy=sloppy, ttl_s=ttl_s)
+    return api._core.to_put(
+        key, value, context=context, no_context=no_context, w=w, sloppy=sloppy, ttl_s=ttl_s, replicas=replicas
+    )
 
 
 async def write(api: TrioApi, puts: Sequence[Put]) -> Sequence[Stored | ChordError]:
@@ -62,11 +68,25 @@ async def write(api: TrioApi, puts: Sequence[Put]) -> Sequence[Stored | ChordErr
 async def read(api: TrioApi, keys: Sequence[bytes], r: int | None = None) -> Sequence[Found | ChordError]:
     """Read one key alone, or several as a batch, and return the result or the error of each, in order.
 
+    Each result lists the replicas that answered, also if the client performs a quorum read itself.
+
     `r` is the number of replicas that must answer; None: a majority.
 
     Raises:
         ChordError: `keys` has one key, and its read failed. In a batch, an error is one of the results.
     """
     if len(keys) == 1:
-        return [await api._drive(api._core.get(keys[0], r))]
-    return await api._drive(api._core.get_all(keys, r))
+        return [await api._drive(_read(api._core.session, keys[0], r))]
+    return await api._drive(api._core.get_all(keys, r, replicas=True))
+
+
+def _read(session: ClientSession, key: bytes, r: int | None) -> ClientOperation[Found | ChordError]:
+    reply: Outcome | None = None
+    if r is None:
+        reply = yield from quorum_read(session, key, with_replicas=True)
+    if reply is None:
+        reply = yield from session.request(Get(key, to_quorum(r, "r"), with_replicas=True))
+    found = to_found(key, reply)
+    if isinstance(found, ChordError):
+        raise found
+    return found

@@ -289,8 +289,9 @@ class Workload:
         context = model.contexts[client] if kind == "with context" else None
         is_without_context = kind == "no context"
         request = requests.put_request(
-            node, key, op.value, context=context, no_context=is_without_context, w=w, sloppy=not strict, ttl_s=ttl_s
-        )
+            node, key, op.value, context=context, no_context=is_without_context, w=w, sloppy=not strict, ttl_s=ttl_s,
+            replicas=True,
+        )  # fmt: skip
         model.sent(op, request.op_id)
         self._open[key] += 1
         self.counts["writes of one key at the same time"] += self._open[key] == 2

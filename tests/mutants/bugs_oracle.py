@@ -106,7 +106,7 @@ MUTANTS = (
             ),
         ),
         scenes.owner_reads_what_it_missed,
-        40,
+        8,
         ("oracle: misread",),
     ),
     Mutant(
