@@ -131,7 +131,7 @@ class Node(TrioApi):
         replica_sync = ReplicaSync(host, records.merge, log_sync)
         save = self._saver.save
         self._handoff = Handoff(host, self._lookups, replica_sync, save, self._is_receiving)
-        replica = Replica(host, records.stage, self._handoff.compared, self._hints)
+        replica = Replica(host, records.stage, records.stage_if_covering, self._handoff.compared, self._hints)
         batches = Batches(host, self._lookups, self._coordinate)
         # A source of its own, so that a node without a list draws the same numbers as before.
         self._gossip = MemberGossip(host, self._lookups, stream_of(world.rng) if keeps_members else world.rng)

@@ -38,8 +38,8 @@ from chord.errors import ChordError, CutMissing
 from chord.net.handlers import handles
 from chord.replication.records import cut_as, is_cut, pack
 from chord.ring.context import NodeContext
+from chord.store.cuts import StoreCut
 from chord.store.reap_log_state import is_reap_log_note
-from chord.store.storage import StoreCut
 from chord.wire.cuts import AHEAD_MS_MAX, began_ms_of
 from chord.wire.messages import CutNote, GetCutNotes, GetCutNotesReply, ScanCut, ScanCutReply
 from chord.wire.messages.cuts import NOTES_MAX

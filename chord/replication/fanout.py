@@ -19,6 +19,12 @@ from chord.replication.effects import ending
 from chord.ring.context import NodeContext
 from chord.wire.messages import Contact
 
+HASTY_FACTOR = 2
+"""A hasty question ends when no node has answered for this many times the longest timeout of the pending nodes.
+
+A replica answers after a sync of its disk, which the timeouts of short calls do not include.
+"""
+
 AskOne: TypeAlias = Callable[[Contact], Steps[None]]
 """Returns the operation that asks one node, as steps (see `chord/net/steps.py`).
 
@@ -46,13 +52,14 @@ class Fanout:
         self._spares = list(spares)
         self._first: Sequence[Contact] = ()
         self._is_enough: Callable[[], bool] = bool
+        self._is_hasty = False
         self._driver: Driver[Any] | None = None
         self._sender: Sender | None = None
         self._on_late = self._late
         self.failures: dict[Contact, ChordError] = {}
         self.waiting: dict[Contact, None] = {}
 
-    def ask(self, first: Sequence[Contact], until: Callable[[], bool]) -> Self:
+    def ask(self, first: Sequence[Contact], until: Callable[[], bool], *, is_hasty: bool = False) -> Self:
         """Return this object as the effect that asks nodes until enough have answered.
 
         The effect also ends, without an error, when no node is left that may answer. So the caller checks the answers
@@ -62,9 +69,15 @@ class Fanout:
         Args:
             first: the nodes to ask at once.
             until: returns whether the answers so far are enough.
+            is_hasty: whether the effect also ends when the pending nodes are late (`HASTY_FACTOR`). They stay in
+                `waiting`, and their answers are still handled. No spare is asked.
         """
-        self._first, self._is_enough = first, until
+        self._first, self._is_enough, self._is_hasty = first, until, is_hasty
         return self
+
+    def add_spares(self, spares: Sequence[Contact]) -> None:
+        """Add further spares, for the nodes that fail or are late from now on."""
+        self._spares += spares
 
     def begin(self, driver: Driver[Any], /) -> None:
         """Ask the first nodes; resume the driver when enough have answered."""
@@ -81,16 +94,23 @@ class Fanout:
         if driver is None:
             return
         if self._is_enough() or (not self.waiting and not self._start_spare()):
-            self._driver = None
-            self._host.timers.clear(self._on_late)
-            driver.resume()
-        elif self._spares and self._driver is not None and self.waiting:  # otherwise the spare has answered at once
+            self._end(driver)
+        elif (self._spares or self._is_hasty) and self._driver is not None and self.waiting:
             late_s, timeout = 0.0, self._host.peers.failure_detector.timeout
             for contact in self.waiting:
                 late_s = max(late_s, timeout(contact.address))
+            late_s *= HASTY_FACTOR if self._is_hasty else 1
             self._host.timers.set(self._on_late, trio.current_time() + late_s)
 
+    def _end(self, driver: Driver[Any]) -> None:
+        self._driver = None
+        self._host.timers.clear(self._on_late)
+        driver.resume()
+
     def _late(self) -> None:
+        if self._is_hasty and self._driver is not None:
+            self._end(self._driver)
+            return
         self._start_spare()
         self._look()
 

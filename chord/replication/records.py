@@ -5,7 +5,7 @@ The coordinator reads and writes the copies of other replicas. This module makes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -16,6 +16,8 @@ from chord.ids import Arc
 from chord.replication import restore
 from chord.ring.context import NodeContext
 from chord.store import quarantine, versions
+from chord.store.dedup import Dot
+from chord.store.early import UndecidedPuts
 from chord.store.storage import Batch, bytes_of_values
 from chord.wire.messages import (
     ACTORS_HELD_MAX,
@@ -42,13 +44,44 @@ class Remarks(NamedTuple):
     decided: int = 0
 
 
+EARLY_ACTORS_MAX = 31
+"""The most actors in the clock of a record that an early put sends.
+
+A crash gives up the actor of such a put, so the next write adds an actor. From 32 actors on, a new actor is never lent,
+and survives crashes. So crashes alone never fill a clock.
+"""
+
+
+class EarlyPut(NamedTuple):
+    """A version that is sent before it is stored.
+
+    Attributes:
+        old: this node's copy, which the version covers; None without a copy.
+        record: the record with the version.
+        dot: the dot of the version.
+        seen: digest of the reap-log entries that this node had applied when the version was made.
+        waiting: the callbacks of the writes that wait until this put is decided.
+    """
+
+    old: Record | None
+    record: Record
+    dot: Dot
+    seen: bytes
+    waiting: list[Callable[[], object]]
+
+
 class Records:
-    """Reads and changes the records in a node's own store."""
+    """Reads and changes the records in a node's own store.
+
+    Attributes:
+        undecided: the keys with an early put under way; see `chord/replication/conditional.py`.
+    """
 
     __slots__ = ("_host",)
 
     def __init__(self, host: NodeContext) -> None:
         self._host = host
+        self.undecided = UndecidedPuts()
 
     async def until_durable(self) -> None:
         """Wait until each visible change is durable, or the disk refused and undid it."""
@@ -63,7 +96,9 @@ class Records:
         mine = self._host.storage.get(record.key)
         return mine is not None and versions.sync(mine, record) == mine
 
-    def to_put(self, request: Put, seen: Record | None) -> tuple[Record, Batch, Remarks]:
+    def to_put(
+        self, request: Put, seen: Record | None, sent: Dot | None = None
+    ) -> tuple[Record, Batch, Remarks]:
         """Return the record after a put, and the change that stores it.
 
         The caller must stage the change at once. If the record already knows the operation id, no version is added.
@@ -71,6 +106,8 @@ class Records:
         Args:
             request: the put. A context of None covers all versions in this node's copy and in `seen`.
             seen: the merge of the copies that other replicas sent; None if none was read or found.
+            sent: the dot of an earlier version of this put, which other nodes may have stored; otherwise None. The new
+                version replaces it, under the same actor. The context must be None.
 
         Returns:
             The record with the new version, the change that stores it, and remarks for the reply.
@@ -82,23 +119,32 @@ class Records:
             WritesRefused: definite; the disk takes no writes.
         """
         old = self._merged(request.key, seen)
-        if old is not None and versions.is_done(old, request.op_id):
+        is_known = sent is not None and old is not None and versions.count_of(old, sent.actor) >= sent.number
+        if old is not None and (is_known or versions.is_done(old, request.op_id)):
             return old, self.to_merge([old]), Remarks()  # the first attempt may be visible and not durable yet
+        new, actor = self._put_on(old, request, sent)
+        self.note_write(request.key)  # before the wait: a transfer may end meanwhile, and must have taken it
+        return new, Batch(puts=(new,), minted={request.key: actor}), Remarks()
+
+    def _put_on(self, old: Record | None, request: Put, sent: Dot | None) -> tuple[Record, bytes]:
+        """Return the record after a put, and the actor of the new version; see `to_put`.
+
+        `old` is this node's copy, merged with the copies of others; None without copies.
+        """
         context = None if request.context is None else versions.decode_context(request.context)
         if context:
             self._check_context(old, context)
         now = self._host.wall_now_ms()
         expires = now + request.ttl_ms if request.ttl_ms else 0
-        actor = self._actor(request.key, old)
+        actor, skipped = (self._actor(request.key, old), 0) if sent is None else sent
         version = Version(request.value, request.op_id, now, expires, request.is_retry)
-        new = versions.put(old, request.key, context, actor, version)
+        new = versions.put(old, request.key, context, actor, version, skipped=skipped)
         if not self._fits(new):
             raise VersionConflict(
                 f"the key holds {sum(len(entry.versions) for entry in new.clock) - 1} concurrent versions; "
                 "read it and put with the context that covers them"
             )
-        self.note_write(request.key)  # before the wait: a transfer may end meanwhile, and must have taken it
-        return new, Batch(puts=(new,), minted={request.key: actor}), Remarks()
+        return new, actor
 
     def to_restore(self, request: Merge, seen: Record | None) -> tuple[Record, Batch, Remarks]:
         """Return a key's record after the merge of a backup's record, and the change.
@@ -251,16 +297,90 @@ class Records:
         is_durable = self._host.storage.stage(batch)
         return len(batch.puts), is_durable
 
-    def new_actor(self) -> bytes:
+    def stage_if_covering(self, mine: Record | None, record: Record, seen: bytes) -> tuple[bool, bool]:
+        """Store another node's record if it covers this node's copy: if a merge of the two equals it.
+
+        Args:
+            mine: this node's copy; None without one.
+            record: the record.
+            seen: see `stage`.
+
+        Returns:
+            Whether the record covers the copy, and whether all visible changes are durable already.
+
+        Raises:
+            Behind, InvalidRequest, WritesRefused, Overloaded: see `stage`.
+        """
+        self._host.reap_log.require_same_entries((record,), (seen,) if seen else ())
+        if self._synced(mine, record) != record:
+            return False, self._host.storage.stage(Batch())
+        if mine == record:
+            return True, self._host.storage.stage(Batch())
+        self.note_write(record.key)
+        return True, self._host.storage.stage(Batch(puts=(record,)))
+
+    # -- early puts -----------------------------------------------------------------------------
+
+    def begin_early(self, request: Put) -> EarlyPut | None:
+        """Make a version that covers this node's copy, and lend its actor, so that it can be sent; do not store it.
+
+        Returns:
+            None if the put must be stored first. The version builds on this node's copy and on its reap log, so both
+            must be durable. The record must fit one frame, and have few actors and no quarantine. No other early put
+            of the key may be undecided.
+
+        Raises:
+            ChordError: definite; see `to_put`.
+        """
+        storage, log, key = self._host.storage, self._host.reap_log, request.key
+        if key in self.undecided.keys or not (storage.is_durable(key) and storage.can_lend(key)):
+            return None
+        seen = log.seen_of(key)
+        if not storage.is_instant and seen and log.durably_seen_of(key) != seen:
+            return None
+        old = storage.get(key)
+        if old is not None and (old.quarantine or versions.is_done(old, request.op_id)):
+            return None
+        record, actor = self._put_on(old, request, None)
+        number = versions.count_of(record, actor)
+        if not versions.is_lendable(actor) or len(record.clock) > EARLY_ACTORS_MAX or number >= versions.COUNT_MAX - 1:
+            return None
+        if len(record.clock) > 1 and len(versions.split(record, self._host.limits.record_bytes_max)) > 1:
+            return None
+        storage.lend_actor(key, record)
+        return EarlyPut(old, record, Dot(actor, number), seen, self.undecided.begin(key))
+
+    def end_early(self, early: EarlyPut, *, is_given_up: bool) -> None:
+        """Note that an early put is decided, and let the waiting writes go on; a second call does nothing.
+
+        Args:
+            early: the put.
+            is_given_up: whether the store must mint no more under the actor. Otherwise the store has it back.
+        """
+        key = early.record.key
+        if self.undecided.keys.get(key) is early.waiting:  # otherwise another put of the key may be undecided by now
+            try:
+                if is_given_up:
+                    self._host.storage.give_up_actor(key)
+            finally:
+                self.undecided.end(key)
+
+    def new_actor(self, *, is_lendable: bool = True) -> bytes:
         """Return a new actor: a name for this store under which it has made no write yet.
 
         The name has the store's incarnation and a new key epoch, see `store/versions.py`.
+
+        Args:
+            is_lendable: whether the actor may be lent to early puts. Then a crash gives it up.
 
         Raises:
             WritesRefused: definite; see `Storage.next_key_epoch`.
         """
         storage = self._host.storage
-        return versions.actor(storage.incarnation, storage.next_key_epoch())
+        while True:
+            actor = versions.actor(storage.incarnation, storage.next_key_epoch())
+            if versions.is_lendable(actor) == is_lendable:
+                return actor
 
     def note_write(self, key: bytes) -> None:
         """Note that a key is about to change, so that a transfer under way sends it again."""
@@ -344,8 +464,8 @@ class Records:
         actor = self._host.storage.minted(key)
         for entry in old.clock if old is not None else ():
             if entry.actor == actor and entry.count >= versions.COUNT_MAX - 1:
-                return self.new_actor()
-        return actor or self.new_actor()
+                actor = None
+        return actor or self.new_actor(is_lendable=old is None or len(old.clock) <= EARLY_ACTORS_MAX)
 
     def _check_context(self, old: Record | None, context: Mapping[bytes, int]) -> None:
         """Refuse a context that claims far more writes than are known.

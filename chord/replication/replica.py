@@ -38,6 +38,8 @@ from chord.wire.messages import (
     Record,
     Reply,
     StoreCopies,
+    StoreCovering,
+    StoreCoveringReply,
     wire_bytes,
 )
 
@@ -52,6 +54,10 @@ Stage: TypeAlias = Callable[[Sequence[Record], Sequence[bytes]], tuple[int, bool
 
 The second argument has, for each record, the digest of the reap-log entries that the sender's store had applied.
 """
+
+
+StageIfCovering: TypeAlias = Callable[[Record | None, Record, bytes], tuple[bool, bool]]
+"""Stores a record if it covers this node's copy; see `Records.stage_if_covering`."""
 
 
 async def read_copies(host: NodeContext, keys: Sequence[bytes], *, must_fit: bool = False) -> GetCopiesReply:
@@ -114,6 +120,7 @@ class Replica:
     Args:
         host: the node context.
         stage: merges received records.
+        stage_if_covering: stores a received record that covers this node's copy.
         compared: called with an arc when another node compares the arc with this node, by slices or by records. It is
             also called with the point of each received record, as an arc.
         hints: returns the number of hints that this node keeps for other nodes.
@@ -123,11 +130,13 @@ class Replica:
         self,
         host: NodeContext,
         stage: Stage,
+        stage_if_covering: StageIfCovering,
         compared: Callable[[Arc], None] = lambda arc: None,
         hints: Callable[[], int] = lambda: 0,
     ) -> None:
         self._host = host
         self._stage = stage
+        self._stage_if_covering = stage_if_covering
         self._compared = compared
         self._hints = hints
 
@@ -219,6 +228,38 @@ class Replica:
             point = self._host.circle.hash(record.key)
             self._compared(Arc(self._host.circle.point(point - 1), point))
         return Done() if is_durable else when_durable(self._host.storage, Done())
+
+    @handles(StoreCovering)
+    def on_store_covering(self, request: StoreCovering) -> Answer:
+        """Store a record only if it covers this node's copy, and if this node is in sync; answer when it is durable.
+
+        The coordinator counts this node's copy as the other half of a read quorum. So the answer has the copy if the
+        record does not cover it.
+
+        Raises:
+            Leaving: definite; this node has handed everything over.
+            Behind, InvalidRequest, WritesRefused, Overloaded: see `Records.stage`.
+        """
+        host, record = self._host, request.record
+        if host.is_leaving and host.is_ending:
+            raise Leaving("this node is leaving", after_ms=RETRY_MS)
+        point = host.circle.hash(record.key)
+        for vnode in host.vnodes.values():
+            if vnode.is_in_sync(point):
+                break
+        else:
+            return StoreCoveringReply(is_settled=False)
+        mine = host.storage.get(record.key)  # before `is_damaged`: only a read finds the damage
+        if mine is None and host.storage.is_damaged(record.key):
+            return StoreCoveringReply(is_settled=False)
+        is_stored, is_durable = self._stage_if_covering(mine, record, request.seen)
+        if is_stored:
+            self._compared(Arc(host.circle.point(point - 1), point))
+            reply = StoreCoveringReply(is_stored=True)
+        else:
+            is_whole = mine is not None and len(parts_of(host, mine)) == 1
+            reply = StoreCoveringReply(is_settled=is_whole, record=mine if is_whole else None)
+        return reply if is_durable else when_durable(host.storage, reply)
 
     def _when_durable(self, reply: Reply) -> Answer:
         """Delay a reply until all visible changes of the store are durable.

@@ -1,16 +1,17 @@
 """The replication of one write, from its coordinator to the other replicas.
 
-The write is durable at the coordinator before this begins.
+The write is durable at the coordinator before this begins. A put may also send its record conditionally before that;
+see `conditional.py`.
 """
 
 from __future__ import annotations
 
-import msgspec
 import trio
 
 from chord.errors import Behind, ChordError, DeadlineExceeded, NotReady, QuorumFailed, WritesRefused
 from chord.net.steps import Steps
 from chord.replication.anti_entropy import AntiEntropy
+from chord.replication.conditional import ConditionalCopies
 from chord.replication.effects import Ask, InTask
 from chord.replication.fanout import Fanout
 from chord.replication.reap_log_sync import ReapLogSync
@@ -61,8 +62,8 @@ class ReplicatedWrite:
         self._record = record
         self._put = put
         self._seen = (seen,) if seen else ()
-        self._for_members = [StoreCopies((part,), seen=self._seen) for part in parts_of(vnode.host, record)]
-        self._for_others: list[StoreCopies] = []  # made for the first stand-in, because most writes need none
+        self._copies: dict[bool, list[StoreCopies]] = {}  # by whether they are hints; made when the first is sent
+        self._first_try: ConditionalCopies | None = None
         self._repair = repair
         self._log_sync = log_sync
         self._members = [place.contact for place in replicas.members]
@@ -73,6 +74,16 @@ class ReplicatedWrite:
         self._missing = len(self._members) - len(self._up) - (me in self._members)
         self._counted = frozenset(self._members if strict else (*self._members, *self._spare, me))
         self._fanout = Fanout(self._host, self._store, self._spare[self._missing :])
+
+    def try_members(self, first_try: ConditionalCopies) -> Fanout:
+        """Return the effect that sends the record conditionally to the reachable members.
+
+        It ends with the first settled reply, when no member is left that may reply, or when the members are late. Call
+        `send` afterwards if the record is durable here by then.
+        """
+        self._first_try = first_try
+        self._fanout = Fanout(self._host, self._store)
+        return self._fanout.ask(self._up, first_try.is_decided, is_hasty=True)
 
     def send(self, needed: int) -> Steps[Written]:
         """Send the record to all other replicas, and return when enough nodes have it.
@@ -90,11 +101,25 @@ class ReplicatedWrite:
             if contact not in self.stored and contact not in self._up:
                 self._repair.fell_behind(contact.address)
         first = [*self._up, *self._spare[: self._missing]]
+        if self._first_try is not None:
+            first = self._after_first_try(self._first_try)
         try:
             yield self._fanout.ask(first, until=lambda: len(self.stored.keys() & self._counted) >= needed)
         except NotReady:
             raise QuorumFailed("the node ended before other nodes had stored the write") from None
         return self._written(needed)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a node has been asked, and has neither answered nor failed yet."""
+        return bool(self._fanout.waiting)
+
+    def _after_first_try(self, first_try: ConditionalCopies) -> list[Contact]:
+        """Return the nodes to which the record goes at once: refusing members, and stand-ins for the others."""
+        first_try.is_over = True
+        missing = self._missing + len(self._fanout.failures)
+        self._fanout.add_spares(self._spare[missing:])
+        return [*first_try.refused, *self._spare[:missing]]
 
     def _written(self, needed: int) -> Written:
         w = len(self.stored.keys() & self._counted)
@@ -126,13 +151,28 @@ class ReplicatedWrite:
     def _store(self, contact: Contact) -> Steps[None]:
         """Send the record to one node, in parts; there is nearly always one part.
 
+        While the coordinator has not stored the record, the node gets it conditionally. If the node refuses, it gets
+        the record unconditionally as soon as the coordinator has stored it.
+
         If the node fails, this vnode no longer counts it as in sync, until it compares again.
         """
         sent = trio.current_time()
-        deadline = sent + self._host.timing.timeout_cap_s
+        deadline, first_try = sent + self._host.timing.timeout_cap_s, self._first_try
         try:
             try:
-                for request in self._for_members if contact in self._members else self._hints():
+                if first_try is not None and not first_try.is_over:
+                    try:
+                        reply = yield Ask(self._host.peers, contact, first_try.request, deadline)
+                    except ChordError as error:
+                        first_try.failed(contact, error)
+                    else:
+                        if first_try.take(contact, reply):
+                            self.stored[contact] = 1000 * (trio.current_time() - sent)
+                            return
+                    if not first_try.is_over:
+                        return
+                    deadline = trio.current_time() + self._host.timing.timeout_cap_s
+                for request in self._copies_for(contact):
                     yield Ask(self._host.peers, contact, request, deadline)
             except Behind:
                 yield InTask(self._host, self._sync_log_and_send, contact)
@@ -165,10 +205,13 @@ class ReplicatedWrite:
             request = StoreCopies((part,), as_hints=contact not in self._members, seen=(seen,) if seen else ())
             await host.peers.call(contact, request, Done)
 
-    def _hints(self) -> list[StoreCopies]:
-        if not self._for_others:
-            self._for_others = [msgspec.structs.replace(request, as_hints=True) for request in self._for_members]
-        return self._for_others
+    def _copies_for(self, contact: Contact) -> list[StoreCopies]:
+        """Return the requests that send the record to a member, or as a hint to a stand-in."""
+        as_hints = contact not in self._members
+        if as_hints not in self._copies:
+            parts = parts_of(self._host, self._record)
+            self._copies[as_hints] = [StoreCopies((part,), as_hints=as_hints, seen=self._seen) for part in parts]
+        return self._copies[as_hints]
 
     def _lines(self) -> tuple[ReplicaLine, ...]:
         version = digest_of(self._record)[:VERSION_BYTES]

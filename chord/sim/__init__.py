@@ -23,7 +23,7 @@
     prebuilt: an Ideal ring at once, for thousands of nodes
     messages: the network at message level: calls without streams or codec, for scale
     ticket: a call in progress on that network
-    lateness: requests that arrive late, or twice
+    lateness: requests that arrive late, or twice, or get no answer
     disk: a disk that crashes, fills up, fails, hangs and rots
     image: the database on such a disk
     stores: the store that users run, and the identity, on such a disk

@@ -46,6 +46,7 @@ class Reports(NamedTuple):
         refused: for a node that the ring refused, or that had its disk fail.
         put: for a record that a store took: its host, the record, and whether this store minted its newest version.
         dropped: for a record that a store removes: its host, and the record as it was.
+        lent: for the record of an early put, which a coordinator is about to send.
         fault: for the end, the stop or the wake-up of a process: the name of the fault, and its host as a group.
     """
 
@@ -54,6 +55,7 @@ class Reports(NamedTuple):
     refused: Callable[[Node], object] = lambda node: None
     put: Callable[[str, Record, bool], object] = lambda host, record, is_own: None
     dropped: Callable[[str, Record], object] = lambda host, record: None
+    lent: Callable[[Record], object] = lambda record: None
     fault: Callable[[str, tuple[tuple[str, ...], ...]], object] = ignore_fault
 
 
@@ -75,6 +77,9 @@ class _Machine:
 
     def drop(self, record: Record) -> None:
         self._cluster.reports.dropped(self._host, record)
+
+    def lend(self, record: Record) -> None:
+        self._cluster.reports.lent(record)
 
     def now_ms(self) -> int:
         return self._cluster.wall_now_ms(self._host)
@@ -184,11 +189,12 @@ class Cluster(TestRing):
         if self.has_disk(host):
             disk, staged_bytes_max = self.disk(host), config.limits.staged_bytes_max
             storage: Storage = SimulatedStorage(
-                circle, disk, incarnation, staged_bytes_max, on_put=machine.put, on_drop=machine.drop
-            )
+                circle, disk, incarnation, staged_bytes_max,
+                on_put=machine.put, on_drop=machine.drop, on_lend=machine.lend,
+            )  # fmt: skip
             identity = DiskIdentity(disk)
         else:
-            storage = WatchedStorage(circle, incarnation, machine.put, machine.drop)
+            storage = WatchedStorage(circle, incarnation, machine.put, machine.drop, machine.lend)
         world = World(connect, storage, identity, machine.now_ms, rng, machine.observe)
         placement = self._placement
         node = Node(config, world) if placement is None else PlacedNode(config, world, placement)

@@ -42,6 +42,10 @@ That is far more than in real clocks, so that a short run shows an effect.
 """
 ROOM_BYTES = 500
 RESTART_S = 0.5
+UNANSWERED = 0.3
+"""Fraction of the conditional copies without an answer. Both copies of a put must be lost to leave it undecided."""
+HASTY = 0.5
+"""Fraction of the writes that their clients do not retry. A version may then stay on some replicas only."""
 SLOW_S = 0.5
 """Extra seconds that each sync of a slow disk takes."""
 
@@ -96,6 +100,8 @@ class Hardships:
         network = self._cluster.network
         if self._plan.theme == "delivery" and hasattr(network, "lateness"):
             network.lateness.late = network.lateness.twice = 0.03
+            network.lateness.unanswered = UNANSWERED
+            self._workload.hasty = HASTY
 
     async def do_something(self) -> None:
         """Let one episode happen, and wait until the ring has healed."""

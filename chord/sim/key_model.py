@@ -180,7 +180,7 @@ class KeyModel:
     """
 
     __slots__ = (
-        "_buried", "_by_id", "_clock", "_expiring", "_gone", "_mints", "_names", "_reaped", "_refused", "_taken_back",
+        "_buried", "_by_id", "_clock", "_expiring", "_gone", "_mints", "_names", "_reaped", "_refused", "_unstored",
         "contexts", "dropped_at", "issued", "key", "ops", "owner", "point",
     )  # fmt: skip
 
@@ -197,8 +197,8 @@ class KeyModel:
         self._by_id: dict[bytes, Op] = {}
         self._expiring: dict[bytes, tuple[float, float]] = {}
         self._mints: dict[ModelDot, Mint] = {}
-        # Versions that crashes took back. Messages may still carry them.
-        self._taken_back: dict[tuple[bytes, ModelDot], Covers | None] = {}
+        # Versions that no store has, because of a crash or because they were sent early. Messages may carry them.
+        self._unstored: dict[tuple[bytes, ModelDot], Covers | None] = {}
         self._names: dict[ModelDot, dict[bytes, bool]] = {}  # by dot: operation ids, and whether others rely on each
         self._reaped: dict[bytes, int] = {}  # context of reaped tombstones
         self._buried: dict[bytes, int] = {}  # context of dropped tombstones and expired values
@@ -329,6 +329,17 @@ class KeyModel:
             del self._names[next(iter(self._names))]
         return wrong
 
+    def sent_early(self, record: Record, now: float) -> None:
+        """Note the version of an early put, which its coordinator sends before it stores it.
+
+        The version counts as minted when a store has it. `now` is the virtual second; its time to live runs from it.
+        """
+        for dot, op_id in dots_in(record).items():
+            op = self._by_id.get(op_id)
+            if op is not None and dot not in op.dots:
+                self._unstored[op_id, dot] = self._covered(op, record, dot, is_own=True)
+                self._minted(op, now)
+
     def crashed(self, host: str, left: Sequence[Record]) -> None:
         """Forget the versions that only a dead node knew and its disk lacks.
 
@@ -345,7 +356,7 @@ class KeyModel:
                 is_firm = self._names.get(dot, {}).get(op.op_id, True)
                 is_reaped = self._buried.get(dot[0], 0) >= dot[1]  # a store reaps only durable records
                 if not is_firm and not is_reaped and not any(knows(record, dot) for record in left):
-                    self._taken_back[op.op_id, dot] = op.dots[dot].covers
+                    self._unstored[op.op_id, dot] = op.dots[dot].covers
                     del op.dots[dot], self._names[dot][op.op_id]
                     self._mints.pop(dot, None)
 
@@ -360,7 +371,7 @@ class KeyModel:
     def _covered(self, op: Op, record: Record, dot: ModelDot, is_own: bool) -> Covers | None:
         if op.kind != "put":
             return op.given
-        return _without(versions.context_of(record), [dot]) if is_own else self._taken_back.get((op.op_id, dot))
+        return _without(versions.context_of(record), [dot]) if is_own else self._unstored.get((op.op_id, dot))
 
     def _claim(self, dot: ModelDot, op_id: bytes, *, is_firm: bool) -> str:
         """Record that a dot names this operation; return an error if it names another too.

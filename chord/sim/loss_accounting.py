@@ -182,6 +182,12 @@ class LossAccounting:
             if op.vanished and self.holders(model, op) >= min(self._constants.replicas, len(self._ring)):
                 op.vanished = 0
 
+    def lent(self, record: Record) -> None:
+        """Record that a coordinator is about to send an early put; `record` has its version."""
+        model = self._models.get(record.key)
+        if model is not None:
+            model.sent_early(record, trio.current_time())
+
     def dropped(self, host: str, record: Record) -> None:
         """Record that the store of machine `host` removes a record, and complain if too few copies remain.
 

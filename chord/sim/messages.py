@@ -60,7 +60,7 @@ class MessageNetwork(FaultyNetwork):
     Attributes:
         loss: fraction of messages that are lost, 0.0 to 1.0.
         deliveries: number of messages that arrived.
-        lateness: draws the requests that arrive late, or twice; none at first.
+        lateness: draws the requests that arrive late, twice, or get no answer; none at first.
     """
 
     def __init__(
@@ -446,6 +446,8 @@ class MessageCalls:
         if self._network._passage(self.host, caller.host) == "cut":
             result = PeerLost(f"{ticket.address}: the connection broke")
         ticket.result, ticket.cut = result, self.cuts.number
+        if self._network.lateness.loses(result):
+            return
         self._network.send(self.host, caller.host, caller._hear, ticket)
         if self._network.weigh is not None:
             self.stats.bytes_sent += self._network.weigh(result)

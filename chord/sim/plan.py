@@ -54,7 +54,7 @@ THEMES: dict[str, str] = {
     "stop": "processes are stopped with their timers, and wake",
     "disks": "disks are slow, hang or are full for long, and node.json cannot be written",
     "addresses": "nodes come back at new addresses, at each other's, or twice from a copied directory",
-    "delivery": "requests arrive late, or twice",
+    "delivery": "requests arrive late, or twice, or get no answer",
 }
 """The themes: for each main kind of trouble in a run, its meaning.
 

@@ -194,6 +194,7 @@ class Run:
                 refused=self._refused,
                 put=lambda host, record, is_own: self._workload.accounting.saw(host, record, is_own),
                 dropped=lambda host, record: self._workload.accounting.dropped(host, record),
+                lent=lambda record: self._workload.accounting.lent(record),
                 fault=self._on_fault,
             ),
         ) as ring:
@@ -301,6 +302,7 @@ class Run:
         self._network.heal()
         if isinstance(self._network, MessageNetwork):
             await trio.sleep(self._network.lateness.stop())
+        self._workload.hasty = 0.0
         self._network.set_delay(uniform(*self._plan.delay_s))
         if "loss" in self._plan.faults:
             self._on_fault("loss_ends", ())
@@ -352,6 +354,8 @@ class Run:
         found.update(situations.absences(self._workload.accounting.absences_s, self._plan, "dead"))
         found["reap log trimmed"] = sum(map(_trimmed, self._cluster.nodes))
         found["slice caught up"] = totals["slices_caught_up"]
+        for how in situations.EARLY:
+            found[f"early put {how}"] = totals[f"early_{how}"]
         found["value quarantined"] = report.counts["ValuesQuarantined"]
         report.counts.update({situations.SITUATION + name: count for name, count in found.items()})
         is_long = report.counts[f"{situations.SITUATION}absence longer than every period"] > 0

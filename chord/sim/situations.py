@@ -13,6 +13,9 @@ SITUATION = "situation "
 LONG = "run with an absence longer than every period"
 LEAVER_BACK = "machine that left joins again"
 
+EARLY = ("stored", "differs", "refused", "undecided")
+"""Outcomes of the first round of an early put (`chord/replication/conditional.py`)."""
+
 IN_ANY_THEME = (
     *(f"ring of {nodes} node{'s' * (nodes > 1)}" for nodes in range(1, 5)),
     "several vnodes",
@@ -28,6 +31,7 @@ IN_ANY_THEME = (
     "reap log trimmed",
     "slice caught up",
     "value quarantined",
+    *(f"early put {how}" for how in EARLY if how != "differs"),  # too rare; a test has a seed with it
     LEAVER_BACK,
 )
 OF_THEME: dict[str, tuple[str, ...]] = {
@@ -49,7 +53,7 @@ OF_THEME: dict[str, tuple[str, ...]] = {
         for how in ("", " longer than every period")
     ),
     "addresses": ("address changed", "address reused", "directory cloned"),
-    "delivery": ("request late", "request twice"),
+    "delivery": ("request late", "request twice", "request unanswered"),
 }
 """Situations in runs of each theme; runs of other themes may have them too."""
 

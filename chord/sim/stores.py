@@ -236,8 +236,8 @@ class SimulatedStorage(SqliteStorage):
         disk: the disk; the store keeps the records on it.
         incarnation: of the store, if it is new.
         staged_bytes_max: limit of the bytes of changes that wait for the disk.
-        on_put, on_drop: callbacks as for `WatchedStorage`. Both are called when a change is visible, even if it is not
-            durable.
+        on_put, on_drop, on_lend: callbacks as for `WatchedStorage`. The first two are called when a change is visible,
+            even if it is not durable.
     """
 
     def __init__(
@@ -249,6 +249,7 @@ class SimulatedStorage(SqliteStorage):
         *,
         on_put: Callable[[Record, bool], object] = lambda record, is_own: None,
         on_drop: Callable[[Record], object] = lambda record: None,
+        on_lend: Callable[[Record], object] = lambda record: None,
     ) -> None:
         mount = disk.mount()
         super().__init__(
@@ -259,7 +260,12 @@ class SimulatedStorage(SqliteStorage):
             file=SimulatedFile(circle, disk, mount),
             worker=DiskWorker(disk, mount),
         )
-        self._on_put, self._on_drop = on_put, on_drop
+        self._on_put, self._on_drop, self._on_lend = on_put, on_drop, on_lend
+
+    def lend_actor(self, key: bytes, record: Record) -> None:
+        """Report the record of an early put, and lend the key's actor."""
+        self._on_lend(record)
+        super().lend_actor(key, record)
 
     def stage(self, batch: Batch) -> bool:
         """Make a batch visible, report its changes, and return whether all changes so far are durable."""

@@ -39,6 +39,8 @@ A record remembers every coordinator it ever had, and thousands of nodes come an
 written through all of that without a pause.
 """
 PATIENCE_S = 4.0
+HASTE_S = 0.1
+"""Seconds after which a hasty client gives up. They are enough for a write that needs no retry."""
 AT_ONCE = 16
 READS_MAX = 4000
 RESTS, REST_S = 3, 0.1
@@ -95,6 +97,7 @@ class Workload:
         accounting: the accounting of lost copies.
         inventory: the inventory of copies.
         slower: factor by which clients lengthen the pause between two operations.
+        hasty: fraction of the writes with a client that gives up after `HASTE_S`, and retries nothing.
     """
 
     def __init__(
@@ -122,6 +125,7 @@ class Workload:
         self.models, self.accounting, self.inventory = self.oracle.models, self.oracle.accounting, self.oracle.inventory
         self._habits = Habits(habits, rng, self.counts)
         self.slower = 1.0
+        self.hasty = 0.0
         self._old: list[bytes] = []
         self._followed: Counter[str] = Counter()  # by name: number of keys that took the place of the first
         self._open: Counter[bytes] = Counter()  # by key: number of writes in flight
@@ -251,7 +255,7 @@ class Workload:
             attempts.append(self._begin(node, other, client, kind, w=w, strict=strict, recorded=f"{client}+{number}"))
         outcomes: list[Stored | ChordError | None] = [None] * len(attempts)
         try:
-            with trio.move_on_after(PATIENCE_S):
+            with trio.move_on_after(self._patience_s()):
                 outcomes = list(await requests.write(node, [attempt.request for attempt in attempts]))
         except ChordError as error:
             outcomes = [error] * len(attempts)
@@ -259,6 +263,10 @@ class Workload:
             outcomes = [None] * len(attempts)
         for attempt, outcome in zip(attempts, outcomes, strict=True):
             self._end(node, attempt, outcome)
+
+    def _patience_s(self) -> float:
+        """Draw how long the client of a write waits and retries."""
+        return HASTE_S if self.hasty and self._rng.random() < self.hasty else PATIENCE_S
 
     def _begin(
         self,

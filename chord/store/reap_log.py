@@ -40,6 +40,7 @@ from chord.config import Limits
 from chord.errors import Behind
 from chord.ids import Arc, Circle
 from chord.store import dedup, versions
+from chord.store.early import EARLY_NOTE, MARK
 from chord.store.reap_log_state import (
     EPOCH_AT,
     MAKER,
@@ -164,14 +165,14 @@ class ReapLog:
         """Return the change that deletes the damaged notes, and every log that has one of them.
 
         This store then counts as if it had applied no entry to the slices of these logs. It makes its next entries
-        under another name, because it must not use a number twice. Call this once, after a storage with damaged notes
-        has opened.
+        under another name, because it must not use a number twice. The mark of early puts may be damaged, so it is set
+        anew. Call this once, after a storage with damaged notes has opened.
         """
         damaged = self._storage.damaged_notes
         lost = {name[1:3] for name in damaged if name[:1] in (STATE, SEGMENT)}
         gone = [name for name in self._storage.notes() if name[:1] in (STATE, SEGMENT) and name[1:3] in lost]
         self._slices = None
-        return Batch(notes=dict.fromkeys([*gone, *damaged, MAKER]))
+        return Batch(notes={**dict.fromkeys([*gone, *damaged, MAKER]), EARLY_NOTE: MARK})
 
     # -- reaping --------------------------------------------------------------------------------
 

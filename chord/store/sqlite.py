@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 
 import msgspec
 import trio
 
 from chord.config import Limits
-from chord.errors import ChordError, RemoteFailure
+from chord.errors import ChordError, Overloaded, RemoteFailure, WritesRefused
 from chord.ids import Arc, Circle, Point
 from chord.observe.metrics import Histogram
 from chord.store.database import (
@@ -27,12 +27,14 @@ from chord.store.database import (
     place_of,
     row_of,
 )
+from chord.store.early import EARLY_NOTE, MARK, LentActors
 from chord.store.group_commit import Group, GroupCommit
 from chord.store.merkle import Digests
 from chord.store.sqlite_file import StoreFile
 from chord.store.sqlite_notes import Notes
 from chord.store.sqlite_rows import Rows
 from chord.store.storage import CUT_NOTE, SCRUB_NOTE, Batch
+from chord.store.versions import is_lendable
 from chord.store.worker import ThreadWorker, Worker
 from chord.wire.messages import Record
 
@@ -126,6 +128,7 @@ class SqliteStorage:
         self._worker = worker or ThreadWorker()
         self._rows = Rows(circle, self._file, self._unreadable)
         self._notes = Notes({})
+        self._lent = LentActors(None, False, 0)
         self._commits = GroupCommit(self._file, self._worker, self._settle, self._take_back, staged_bytes_max)
 
     # -- opening and closing --------------------------------------------------------------------
@@ -142,6 +145,8 @@ class SqliteStorage:
         self._commits.key_epoch = self._file.key_epoch
         self._rows.opened()
         self._notes = Notes(self._file.notes)
+        mark, is_damaged = self._notes.visible.get(EARLY_NOTE), bool(self._file.damaged_notes)
+        self._lent = LentActors(mark, is_damaged, self._file.key_epoch)
         scrubbed = self._notes.visible.get(SCRUB_NOTE)
         width = self._circle.width
         self._rows.scrubbed = None if scrubbed is None else (scrubbed[:width], scrubbed[width:])
@@ -156,11 +161,26 @@ class SqliteStorage:
         Concurrency: checkpoints; shielded for at most `CLOSE_S` seconds.
         """
         with trio.move_on_after(CLOSE_S, shield=True) as patience:
-            while (group := self._commits.last()) is not None and not self._commits.failure:
-                await group.done.wait()
+            await self._wait_for_all()
+            self._remove_mark()
+            await self._wait_for_all()
             await self._worker.run(self._file.close, abandon=True)
         if patience.cancelled_caught:
             self._commits.fail("the store was closed before the disk answered")
+
+    async def _wait_for_all(self) -> None:
+        while (group := self._commits.last()) is not None and not self._commits.failure:
+            await group.done.wait()
+
+    def _remove_mark(self) -> None:
+        """Note that no early put is undecided, so that the next opening keeps all actors.
+
+        If one is undecided, or the disk takes no writes, the mark stays.
+        """
+        if self._lent.is_marked and not self._lent.keys:
+            with suppress(WritesRefused, Overloaded):
+                self.stage(Batch(notes={EARLY_NOTE: self._lent.at_the_end}))
+            self._lent.is_marked = False
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -237,7 +257,51 @@ class SqliteStorage:
         See `Storage.minted`.
         """
         row = self._rows.row(self._rows.place(key))
-        return None if row is None else row.minted
+        return None if row is None else self._lent.usable(key, row.minted)
+
+    def can_lend(self, key: bytes) -> bool:
+        """Return whether an early put of a key may be sent now.
+
+        The actor must be on the disk with the record, so that a crash cannot make its key epoch new again. The mark
+        must be durable. If the store has no mark yet, the next transaction brings it.
+        """
+        place = self._rows.place(key)
+        if place in self._rows.changes or self._commits.refusal or self._commits.failure:
+            return False
+        row = self._rows.row(place)
+        actor = None if row is None else self._lent.usable(key, row.minted)
+        return actor is not None and is_lendable(actor) and (self._lent.is_marked or self._mark())
+
+    def _mark(self) -> bool:
+        """Stage the mark if the store has none, and return whether the mark is durable."""
+        if self._notes.visible.get(EARLY_NOTE) != MARK:
+            with suppress(WritesRefused, Overloaded):
+                self.stage(Batch(notes={EARLY_NOTE: MARK}))
+        self._lent.is_marked = self._notes.durable(EARLY_NOTE) == MARK
+        return self._lent.is_marked
+
+    def lend_actor(self, key: bytes, record: Record) -> None:
+        """Lend the actor of a key to an early put; see `Storage.lend_actor`."""
+        self._lent.keys.add(key)
+
+    def give_up_actor(self, key: bytes) -> None:
+        """Mint no more under the lent actor of a key.
+
+        If the disk takes no change, all actors that may have been lent are given up.
+        """
+        self._lent.keys.discard(key)
+        place = self._rows.place(key)
+        row = self._rows.row(place)
+        if row is None or row.minted is None or (record := self._record_of(row)) is None:
+            return
+        without = row_of(place[0], record, None)
+        try:
+            self._commits.require_sound()
+            self._commits.add({place: without}, {})
+        except (WritesRefused, Overloaded):
+            self._lent.give_up_all(self._commits.key_epoch)
+        else:
+            self._rows.change(place, row, without)
 
     def note(self, name: bytes) -> bytes | None:
         """Return the visible value of a note, or None; it may not be durable yet.
@@ -411,6 +475,8 @@ class SqliteStorage:
                 self._rows.change(place, before[place], row)
             for name, value in batch.notes.items():
                 self._notes.change(name, value)
+            if self._lent.keys:
+                self._lent.keys.difference_update(batch.minted)
         return not (self._rows.changes or self._notes.changes)
 
     async def commit(self, batch: Batch) -> None:
@@ -477,6 +543,7 @@ class SqliteStorage:
     def _take_back(self) -> None:
         self._rows.take_back()
         self._notes.take_back()
+        self._lent.give_up_all(self._commits.key_epoch)
 
     def _unreadable(self, error: sqlite3.Error) -> RemoteFailure:
         self._commits.fail(str(error))

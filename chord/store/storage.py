@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sortedcontainers import SortedDict, SortedList
 
@@ -16,6 +14,7 @@ from chord.errors import ChordError
 from chord.ids import Arc, Circle, Point
 from chord.observe.metrics import Histogram
 from chord.store import quarantine
+from chord.store.cuts import MemoryCut, Place, StoreCut
 from chord.store.merkle import Digests, digest_of
 from chord.wire.messages import Record
 
@@ -30,12 +29,8 @@ SCRUB_NOTE: Final = b"\0scrub"
 CUT_NOTE: Final = b"\0cut"
 """The name of the note with the number of the newest cut, 8 bytes.
 
-Besides this note and `SCRUB_NOTE`, no note has a name that begins with a zero byte.
+Besides this note, `SCRUB_NOTE` and `EARLY_NOTE` (`early.py`), no note has a name that begins with a zero byte.
 """
-
-Place: TypeAlias = tuple[Point, bytes]
-"""The point and the key of a record."""
-
 
 class Batch:
     """Changes that are applied together, all or none.
@@ -44,7 +39,7 @@ class Batch:
         puts: records to store.
         removals: keys of records to remove. If a key is also in `puts`, the removal wins.
         minted: by key of a record in `puts`, the actor under which this node mints from now on; see `Storage.minted`.
-            Keys that are not in `minted` keep their actor.
+            Keys that are not in `minted` keep their actor. A lent actor is back.
         notes: by name, the value of each note to store (see `Storage.note`); None removes the note.
 
     Attributes:
@@ -63,32 +58,6 @@ class Batch:
         self.minted = dict(minted or {})
         self.notes = dict(notes or {})
         self.is_empty = not (self.puts or self.removals or self.notes)
-
-
-class StoreCut(Protocol):
-    """The durable content of a store at one moment, while the store goes on."""
-
-    @property
-    def damaged(self) -> int:
-        """Number of damaged records that `scan` has left out so far."""
-
-    def scan(self, after: bytes | None) -> Iterator[Record]:
-        """Yield all records in the order of the points of their keys.
-
-        The caller may close the iterator early.
-
-        Args:
-            after: a key; yield only the records after it. None: all records.
-
-        Raises:
-            ChordError: the disk cannot be read.
-        """
-
-    def notes(self) -> Mapping[bytes, bytes]:
-        """Return all notes by name."""
-
-    def close(self) -> None:
-        """Free the memory, or the transaction, that holds the cut. A second call does nothing."""
 
 
 class Storage(Protocol):
@@ -226,8 +195,24 @@ class Storage(Protocol):
         An actor names a writer in the record's clock; see `chord/store/versions.py`. None means that the next write
         here needs a new actor. The actor is forgotten when the record is removed. A record that comes back by a merge
         may be older than the writes made here. Under the same actor, a new write could then get the name of an earlier
-        one.
+        one. While the actor is lent, the result is None.
         """
+
+    def can_lend(self, key: bytes) -> bool:
+        """Return whether an early put of a key may be sent now; see `early.py`.
+
+        The actor of its version must be lendable (`versions.is_lendable`). The record of the key must be durable and
+        not damaged. A store on disk lends only the actor of `minted`.
+        """
+
+    def lend_actor(self, key: bytes, record: Record) -> None:
+        """Lend the actor of a key to an early put, until the actor is in `Batch.minted` or given up.
+
+        `record` has the version that is about to be sent. The store does not store it.
+        """
+
+    def give_up_actor(self, key: bytes) -> None:
+        """Mint no more under the lent actor of a key."""
 
     def note(self, name: bytes) -> bytes | None:
         """Return the visible value of a note, or None; it may not be durable yet.
@@ -343,31 +328,6 @@ def bytes_of_values(record: Record) -> int:
     return total
 
 
-class MemoryCut:
-    """The records of a `MemoryStorage` at one moment. Satisfies `StoreCut`."""
-
-    damaged = 0
-
-    def __init__(self, circle: Circle, places: list[Place], records: list[Record], notes: dict[bytes, bytes]) -> None:
-        self._circle = circle
-        self._places = places
-        self._records = records
-        self._notes = notes
-
-    def scan(self, after: bytes | None) -> Iterator[Record]:
-        """Yield all records, or those after a key, in the order of the points of their keys."""
-        start = 0 if after is None else bisect_right(self._places, (self._circle.hash(after), after))
-        yield from islice(self._records, start, None)
-
-    def notes(self) -> Mapping[bytes, bytes]:
-        """Return all notes by name."""
-        return self._notes
-
-    def close(self) -> None:
-        """Free the memory of the cut."""
-        self._places, self._records, self._notes = [], [], {}
-
-
 class MemoryStorage:
     """Records in memory, for a node without a data directory. Satisfies `Storage`.
 
@@ -451,6 +411,17 @@ class MemoryStorage:
         See `Storage.minted`.
         """
         return self._minted.get(key)
+
+    def can_lend(self, key: bytes) -> bool:
+        """Return whether the record of a key is not damaged: no crash can make this store forget its actors alone."""
+        return key not in self.damaged_keys
+
+    def lend_actor(self, key: bytes, record: Record) -> None:
+        """Forget the actor of a key. So it is given up unless a batch names it again."""
+        self._minted.pop(key, None)
+
+    def give_up_actor(self, key: bytes) -> None:
+        """Do nothing: the store has forgotten the actor."""
 
     def note(self, name: bytes) -> bytes | None:
         """Return the value of a note, or None; see `Storage.note`."""

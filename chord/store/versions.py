@@ -51,6 +51,15 @@ def actor(incarnation: bytes, key_epoch: int) -> bytes:
     return incarnation + key_epoch.to_bytes(8, "big")
 
 
+def is_lendable(actor: bytes) -> bool:
+    """Return whether an actor may name a version that is sent before it is stored.
+
+    Its key epoch is odd then. A crash makes such an actor useless (`early.py`), and keeps the others. So the key epoch
+    decides for the actor's whole life.
+    """
+    return bool(actor[-1] & 1)
+
+
 # -- the algebra --------------------------------------------------------------------------------
 
 
@@ -83,7 +92,13 @@ def _in_order(clock: Mapping[bytes, ActorClock]) -> tuple[ActorClock, ...]:
 
 
 def put(
-    record: Record | None, key: bytes, context: Mapping[bytes, int] | None, minting: bytes, version: Version
+    record: Record | None,
+    key: bytes,
+    context: Mapping[bytes, int] | None,
+    minting: bytes,
+    version: Version,
+    *,
+    skipped: int = 0,
 ) -> Record:
     """Return the record after a write, which replaces the values that a reader saw.
 
@@ -95,6 +110,8 @@ def put(
         minting: the actor that mints the dot of this write. The record must know all writes of this actor to the key,
             so that no two writes get one dot.
         version: the value, or a tombstone.
+        skipped: the number of an earlier event of `minting` that the new version replaces, although the record may not
+            know it. Only with a context of None. 0: there is no such event.
 
     Raises:
         InvalidRequest: definite. The context covers writes of `minting` that were never made. Or the write would add an
@@ -111,7 +128,7 @@ def put(
         raise InvalidRequest("the context belongs to another key or ring: read the key again")
     clock = _clock_without(record, context)
     values = clock[minting].versions if minting in clock else ()
-    clock[minting] = ActorClock(minting, count + 1, (version, *values))
+    clock[minting] = ActorClock(minting, max(count, skipped) + 1, (version, *values))
     actors_max = ACTORS_MAX if version.value is not None else ACTORS_HELD_MAX
     if len(clock) > max(actors_max, len(record.clock)):
         raise InvalidRequest(
@@ -403,6 +420,14 @@ def context_of(record: Record) -> dict[bytes, int]:
     It maps each actor to the number of its writes that the clock knows.
     """
     return {entry.actor: entry.count for entry in record.clock}
+
+
+def count_of(record: Record, actor: bytes) -> int:
+    """Return how many events of an actor a record's clock knows; 0 without an entry."""
+    for entry in record.clock:
+        if entry.actor == actor:
+            return entry.count
+    return 0
 
 
 def context_after(record: Record, op_id: bytes) -> dict[bytes, int]:

@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "one actor for all key epochs",
         "a node that gave a key away and coordinates it again mints its dots again",
-        (Swap(Records, "new_actor", lambda new: lambda self: versions.actor(self._host.storage.incarnation, 0)),),
+        (Swap(Records, "new_actor", lambda new: lambda self, **_: versions.actor(self._host.storage.incarnation, 0)),),
         scenes.bad_record,
         4,
         ("oracle: dots", "oracle: misread", "oracle: lost"),

@@ -202,6 +202,7 @@ def play(
                 left=lambda node: world.workload.oracle.left(node),
                 put=lambda host, record, is_own: world.workload.accounting.saw(host, record, is_own),
                 dropped=lambda host, record: world.workload.accounting.dropped(host, record),
+                lent=lambda record: world.workload.accounting.lent(record),
             ),
         ) as ring:
             await ring.place(nodes)

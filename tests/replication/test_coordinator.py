@@ -144,11 +144,11 @@ async def done_twice(ring: testing.TestRing, value: bytes | None) -> tuple[bytes
     again, and a client replaces its value. Then the owner continues.
     """
     key = key_at(ring, "n3")
-    await write(ring[0], key, b"1")
+    first = await write(ring[0], key, b"1")
     owner = clockwise(ring, key)[0]
     owner._host.on_write.append(lambda point, written: ring.network.freeze("n3"))
-    with trio.fail_after(4):
-        await write(ring[0], key, b"2")
+    with trio.fail_after(4):  # with a context, because the owner stores it first
+        await write(ring[0], key, b"2", context=first.context)
     owner._host.on_write.pop()
     assert b"2" in versions.values(record_at(owner, key)), "the first attempt was stored"
     seen = await read(ring[0], key)
@@ -317,7 +317,7 @@ async def test_write_is_sent_to_replicas_only_once_it_is_durable() -> None:
         done = trio.Event()
 
         async def client() -> None:
-            await write(owner, KEY, b"v", w=1)
+            await write(owner, KEY, b"v", w=1, context=b"")
             assert slow.is_durable(KEY), "a crash would undo the acknowledged write"
             done.set()
 
@@ -419,7 +419,7 @@ def test_write_suspended_past_its_deadline_is_not_stored(is_planted: bool) -> No
 
             reads.read = stopped  # type: ignore[method-assign]
             with suppress(ChordError), trio.move_on_after(2):
-                await owner._host.peers.call(only(owner).me, Put(KEY, b"v", b"1" * 16), Written)
+                await owner._host.peers.call(only(owner).me, Put(KEY, b"v", b"1" * 16, is_retry=True), Written)
             await trio.sleep(3)
             assert (owner._host.storage.get(KEY) is not None) is is_planted
 
@@ -454,7 +454,7 @@ async def test_read_during_a_refused_write_returns_the_durable_value() -> None:
 
         async def refused() -> None:
             with pytest.raises(WritesRefused):
-                await owner._host.peers.call(only(owner).me, Put(KEY, b"2", b"2" * 16), Written)
+                await owner._host.peers.call(only(owner).me, Put(KEY, b"2", b"2" * 16, is_retry=True), Written)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(refused)

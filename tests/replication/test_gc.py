@@ -268,6 +268,7 @@ async def away_while_reaped(ring: TestRing, writes: int = 0) -> str:
     await trio.sleep(2)
     away = replicas(ring, KEY)[1]
     ring.network.freeze(away)
+    await trio.sleep(2)  # the others notice it, so no copy is on its way to it when it is back
     node = next(node for node in ring.nodes if node.name != away)
     for number in range(writes):
         await patiently(lambda number=number: put(node, KEY, b"%d" % number))  # type: ignore[misc]

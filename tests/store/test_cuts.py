@@ -8,7 +8,8 @@ import pytest
 
 from chord.errors import WritesRefused
 from chord.ids import Circle
-from chord.store.storage import Batch, MemoryStorage, StoreCut
+from chord.store.cuts import StoreCut
+from chord.store.storage import Batch, MemoryStorage
 from tests.store.test_sqlite import Gate, assert_holds, one_under_way, opened, record
 
 

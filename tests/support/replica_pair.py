@@ -70,7 +70,7 @@ class Side:
         self.records = Records(self.host)
         self.log_sync = ReapLogSync(self.host, self.log)
         self.replica_sync = ReplicaSync(self.host, self.records.merge, self.log_sync)
-        self.replica = Replica(self.host, self.records.stage)
+        self.replica = Replica(self.host, self.records.stage, self.records.stage_if_covering)
 
     def put(self, key: bytes, value: bytes | None, context: dict[bytes, int] | None = None) -> Record:
         old = self.storage.get(key)

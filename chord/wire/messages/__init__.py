@@ -156,6 +156,8 @@ from chord.wire.messages.replicas import JoinArc as JoinArc
 from chord.wire.messages.replicas import ReadCopy as ReadCopy
 from chord.wire.messages.replicas import ReadCopyReply as ReadCopyReply
 from chord.wire.messages.replicas import StoreCopies as StoreCopies
+from chord.wire.messages.replicas import StoreCovering as StoreCovering
+from chord.wire.messages.replicas import StoreCoveringReply as StoreCoveringReply
 from chord.wire.messages.replicas import StorePage as StorePage
 from chord.wire.messages.replicas import Switch as Switch
 from chord.wire.messages.ring import Candidate as Candidate

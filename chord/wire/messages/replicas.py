@@ -75,6 +75,40 @@ class StoreCopies(Request, frozen=True, tag=36):
     patient = True
 
 
+class StoreCoveringReply(Reply, frozen=True, tag=164):
+    """The answer to a `StoreCovering`.
+
+    Attributes:
+        is_stored: whether the replica has stored the record durably. If so, the other fields have their defaults.
+        is_settled: whether the replica is in sync in the key's arc, and its copy is whole and fits one frame. If not,
+            it has stored nothing, and its copy proves nothing.
+        record: the replica's durable copy. It is None if the replica has stored the request's record, or is not
+            settled.
+    """
+
+    is_stored: bool = False
+    is_settled: bool = True
+    record: Record | None = None
+
+
+class StoreCovering(Request, frozen=True, tag=61):
+    """Request to store a record only if it covers the replica's copy.
+
+    The record covers the copy if a merge of the two equals the record. The coordinator has not stored the record yet.
+    The answer comes when the record is durable, or says that the replica has stored nothing. The error `Behind` has
+    the same meaning as for `StoreCopies`.
+
+    Attributes:
+        record: the record.
+        seen: digest of the reap log entries that the sender has applied to the record's slice.
+    """
+
+    record: Record
+    seen: Seen = b""
+    reply = StoreCoveringReply
+    patient = True
+
+
 class GetSumsReply(Reply, frozen=True, tag=148):
     """The sums of record digests in parts of the Merkle tree (`store/merkle.py`).
 
