@@ -77,7 +77,7 @@ class Records:
         undecided: the keys with an early put under way; see `chord/replication/conditional.py`.
     """
 
-    __slots__ = ("_host",)
+    __slots__ = ("_host", "undecided")
 
     def __init__(self, host: NodeContext) -> None:
         self._host = host

@@ -235,15 +235,12 @@ class ReapLog:
     # -- giving ---------------------------------------------------------------------------------
 
     def log_after(self, part: int, seen: Mapping[bytes, int], bytes_max: float = math.inf) -> tuple[SliceLog, int]:
-        """Return a slice's log with the entries that another store lacks, and its size.
+        """Return a slice's log with the entries that another store lacks, and about how many bytes it takes.
 
         Args:
             part: the number of the slice.
             seen: by maker (the store that made the entries), the last entry that the other store has applied.
             bytes_max: once the log takes more bytes, no further entries are added. So an entry may exceed it.
-
-        Returns:
-            The log, and about how many bytes it takes.
         """
         state = self.state(part)
         runs: list[EntryRun] = []
