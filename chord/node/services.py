@@ -172,4 +172,4 @@ def coordinate(services: VnodeServices, item: Item) -> Reply | Steps[Any]:
     if isinstance(item, Get):
         return services.reads.begin_get(item, is_in_batch=True)
     coordinator = services.coordinator
-    return coordinator.put(item, is_in_batch=True) if isinstance(item, Put) else coordinator.merge(item)
+    return coordinator.put_in_batch(item) if isinstance(item, Put) else coordinator.merge(item)

@@ -82,7 +82,7 @@ class Coordinator:
         self.reads = QuorumReads(vnode, records, self._quorum, repair, log_sync)
 
     @handles(Put)
-    def put(self, request: Put, *, is_in_batch: bool = False) -> Steps[Written]:
+    def put(self, request: Put) -> Steps[Written]:
         """Write a key: durably on this node, and on the other replicas.
 
         A put without a context needs one round if `_is_early` holds, and otherwise reads first. A put with a context
@@ -90,11 +90,6 @@ class Coordinator:
 
         A version that is durable here is sent to the other replicas even if the caller gives up. A version on one node
         only would surprise later readers.
-
-        Args:
-            request: the request.
-            is_in_batch: whether it is an item of a batch. Then it reads first, because the reads of the items share
-                frames.
 
         Raises:
             InvalidRequest, VersionConflict, WritesRefused: definite; see `Records.to_put`.
@@ -108,8 +103,18 @@ class Coordinator:
         """
         target = self._quorum.target(request.key)
         self._records.check(request)
-        if not is_in_batch and self._is_early(request, target):
-            return self._put_early(request, target)
+        return self._put_early(request, target) if self._is_early(request, target) else self._put(request, target)
+
+    def put_in_batch(self, request: Put) -> Steps[Written]:
+        """Write one key of a batch; as `put`, but never as an early put.
+
+        A read before the write costs little here, because the reads of all items share frames.
+        """
+        target = self._quorum.target(request.key)
+        self._records.check(request)
+        return self._put(request, target)
+
+    def _put(self, request: Put, target: KeyTarget) -> Steps[Written]:
         change = partial(self._records.to_put, request)
         return self._write(request, target, change, must_read=self._must_read(request))
 
@@ -190,8 +195,7 @@ class Coordinator:
         self._quorum.require_reachable(target.replicas, needed, request.strict)
         early = self._records.begin_early(request)
         if early is None:
-            change = partial(self._records.to_put, request)
-            return (yield from self._write(request, target, change, must_read=True))
+            return (yield from self._put(request, target))
         copies = ConditionalCopies(early.record, early.seen)
         writing = self._replicated(request, target.replicas, early.record, early.seen)
         try:

@@ -318,7 +318,7 @@ def test_item_of_a_batch_is_stored_first() -> None:
         async with ring_in_sync(4, 0) as ring:
             owner = clockwise(ring, KEY)[0]
             parts = owner._parts[only(owner).id]
-            steps = parts.coordinator.put(Put(KEY, b"v", b"o" * 16), is_in_batch=True)
+            steps = parts.coordinator.put_in_batch(Put(KEY, b"v", b"o" * 16))
             assert steps.__name__ == "_write"
             steps.close()
             steps = parts.coordinator.put(Put(KEY, b"v", b"o" * 16))
