@@ -4,8 +4,8 @@
 
 The page is opened in Chromium without a window and without a GPU. The parts are:
 
-- load: milliseconds from the request for the page until the ring of 16 processes is drawn, and a click on a node has
-  shown its side panel. The page is new to the browser each time, so nothing is cached.
+- load: milliseconds from the request for the page until a click on a node has shown its side panel. The ring has 16
+  processes. The page is new to the browser each time, so nothing is cached.
 - kill: milliseconds from the event of the first node that knows of a killed node until the page shows a cross.
 - frames: frames per second of models of rings with exact fingers. On 64 nodes a lookup moves, and on 1,000 a lens. An
   empty page in the same browser shows what this machine can draw.

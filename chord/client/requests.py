@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chord.client.operations import to_found
+from chord.client.operations import Operations, to_found
 from chord.client.quorum_read import quorum_read
 from chord.client.results import Found, Stored, to_quorum
-from chord.client.session import ClientOperation, ClientSession, Outcome
+from chord.client.session import ClientOperation, Outcome
 from chord.client.trio_driver import TrioApi
 from chord.errors import ChordError
 from chord.wire.messages import Get, Ping, Put
@@ -76,16 +76,16 @@ async def read(api: TrioApi, keys: Sequence[bytes], r: int | None = None) -> Seq
         ChordError: `keys` has one key, and its read failed. In a batch, an error is one of the results.
     """
     if len(keys) == 1:
-        return [await api._drive(_read(api._core.session, keys[0], r))]
+        return [await api._drive(_get(api._core, keys[0], r))]
     return await api._drive(api._core.get_all(keys, r, replicas=True))
 
 
-def _read(session: ClientSession, key: bytes, r: int | None) -> ClientOperation[Found | ChordError]:
+def _get(core: Operations, key: bytes, r: int | None) -> ClientOperation[Found]:
     reply: Outcome | None = None
     if r is None:
-        reply = yield from quorum_read(session, key, with_replicas=True)
+        reply = yield from quorum_read(core.session, key, with_replicas=True)
     if reply is None:
-        reply = yield from session.request(Get(key, to_quorum(r, "r"), with_replicas=True))
+        reply = yield from core.session.request(Get(key, to_quorum(r, "r"), with_replicas=True))
     found = to_found(key, reply)
     if isinstance(found, ChordError):
         raise found

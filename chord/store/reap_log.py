@@ -455,8 +455,8 @@ class _Work:
     def replace(self, old: Record, new: Record | None, gone: Iterable[bytes]) -> None:
         """Replace a record, or remove it if `new` is None.
 
-        `gone` are the actors of this store whose counts the record may have lost. The next write of the key uses a new
-        actor instead.
+        The record may have lost the counts of the actors in `gone`. If one of them is this store's actor for the key,
+        the next write here uses a new one.
         """
         self._records[old.key] = new
         minted = None if new is None else self._storage.minted(old.key)

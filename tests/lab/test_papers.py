@@ -325,7 +325,7 @@ def far(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("far")
 def test_local_reads_are_old_only_just_after_a_write() -> None:
-    cell = local_reads.measure(local_reads.LocalSetting(False, 60, 1))
+    cell = local_reads.measure(local_reads.LocalSetting(False, 200, 1))
     assert all(local_reads.is_met(cell, way) for way in local_reads.WAYS)
     assert cell.old["local", 0.0] > 0
     assert 0.2 < cell.is_local["local"] / sum(cell.reads["local", s] for s in local_reads.AFTER_S.values()) < 0.8
@@ -337,7 +337,7 @@ def test_local_reads_are_old_only_just_after_a_write() -> None:
 @pytest.mark.usefixtures("far")
 def test_planted_local_reads_in_place_of_quorums_miss_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(local_reads.WAYS, "R = 2", {"local": True})
-    cell = local_reads.measure(local_reads.LocalSetting(False, 30, 1))
+    cell = local_reads.measure(local_reads.LocalSetting(False, 200, 1))
     assert not local_reads.is_met(cell, "R = 2")
 
 

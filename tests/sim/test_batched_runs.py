@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from chord.client import requests
 from chord.client.operations import Operations
 from chord.client.results import Found, Stored
 from chord.client.session import ClientOperation
@@ -47,8 +48,8 @@ def write(self: Operations, request: Put | Merge) -> ClientOperation[Stored]:
     )
 
 
-def get(self: Operations, key: str | bytes, r: int | None = None, resolve: Any = None) -> ClientOperation[Found]:
-    found, *_ = yield from self.get_all([key, *others(self)], r)
+def get(core: Operations, key: bytes, r: int | None) -> ClientOperation[Found]:
+    found, *_ = yield from core.get_all([key, *others(core)], r, replicas=True)
     if isinstance(found, ChordError):
         raise found
     return found
@@ -67,7 +68,7 @@ def batched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setattr(batches.Batches, "for_vnode", count)
     monkeypatch.setattr(codec, "_bundle", always_a_batch)
     monkeypatch.setattr(Operations, "write", write)
-    monkeypatch.setattr(Operations, "get", get)
+    monkeypatch.setattr(requests, "_get", get)
     return seen
 
 
