@@ -204,6 +204,14 @@ class AntiEntropy:
             states.pop(address, None)
         self._host.news()
 
+    def lost_sync(self, replica: Contact, point: int) -> None:
+        """Compare soon with a replica that says that it is not in sync at a point of this owner's arc.
+
+        A replica stops counting itself as in sync when it loses its place for a while. This owner may not notice that.
+        """
+        if self.in_sync_among((replica,), point) and replica.address != self._host.address:
+            self.fell_behind(replica.address)
+
     def stood_still(self) -> None:
         """Stop counting this node as in sync, because its process was suspended.
 

@@ -477,6 +477,8 @@ class QuorumReads:
         reading.rtt_ms[contact] = 1000 * (trio.current_time() - sent)
         record = mine if answer.is_same else answer.record
         reading.add(contact, record, answer.is_in_sync, is_damaged=answer.is_damaged)
+        if not (answer.is_in_sync or answer.is_damaged):
+            self._repair.lost_sync(contact, self._host.circle.hash(reading.key))
         return True
 
     def _answer(
