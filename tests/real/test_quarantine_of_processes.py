@@ -51,7 +51,10 @@ def returned(peers: Peers, directory: Path) -> tuple[Peer, Peer]:
             eventually(lambda count=count: reaped(entry.address) == count)  # type: ignore[misc]
     arguments = ("--config", str(config), "--data", str(directory / "2"))
     back = peers.start(*arguments, listen=away.address).ready()
-    eventually(lambda: chord_json("status", node=entry.address)["quarantined"] == 1)
+    with library.connect(entry.address, timeout_s=HANG_S) as client:
+        # On all members: the next test kills the returned node, which may own the key.
+        eventually(lambda: [copy.quarantined for copy in client.inspect(KEY).copies] == [1, 1, 1])
+    assert chord_json("status", node=entry.address)["quarantined"] == 1
     return entry, back
 
 
