@@ -21,7 +21,7 @@ venv:  ## build .venv with everything in it
 demo: venv  ## eight peers on this machine: store, look up, kill one, heal
 	@$(RUN)/python tools/demo.py
 
-test: venv  ## the fast tests, two or three minutes
+test: venv  ## the fast tests, one to three minutes
 	@$(PYTEST) -q -m "not slow and not thorough"
 
 lint: venv

@@ -22,7 +22,7 @@ from chord.client.blocking import Client
 from chord.config import NodeConfig
 from chord.lab.harness.files import whole, write_whole
 from tests.support.cli import CannedRing, Run
-from tests.support.ports import NOBODY, Ports
+from tests.support.ports import UNUSED, Ports
 from tests.support.real_rings import CHORD, HANG_S, environment, interruptible, is_alive
 
 WAIT_S = 600.0
@@ -292,7 +292,7 @@ def test_node_ended_before_it_is_ready_reports_no_success(
             signal.raise_signal(number)
 
     monkeypatch.setattr(serve, "_say", said)
-    config = NodeConfig(join=(NOBODY,), name="n1", preset="local")
+    config = NodeConfig(join=(UNUSED,), name="n1", preset="local")
     assert serve.serve(config, lambda node, how: None) == code
     assert "n1 stops, and was not in the ring yet" in capsys.readouterr().err
 
@@ -364,7 +364,7 @@ def test_service_that_cannot_write_its_line_is_exit_2(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
 @pytest.mark.parametrize("name", ["full", "pipe"])
-@pytest.mark.parametrize(("words", "code"), [(("gett",), 2), (("get", "k", "--json", "--node", NOBODY), 4)])
+@pytest.mark.parametrize(("words", "code"), [(("gett",), 2), (("get", "k", "--json", "--node", UNUSED), 4)])
 def test_failure_with_a_closed_stderr_keeps_its_exit_code(name: str, words: tuple[str, ...], code: int) -> None:
     assert ended_with(written_to(name), "stderr", *words).returncode == code
 

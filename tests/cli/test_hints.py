@@ -36,7 +36,7 @@ from chord.wire.cuts import CutNumber
 from chord.wire.messages import Get, Status
 from tests.support.cli import CannedRing, Run
 from tests.support.fake_node import FakeNode, Heard
-from tests.support.ports import NOBODY
+from tests.support.ports import UNUSED
 from tests.support.real_rings import HANG_S
 from tests.support.statuses import statuses
 
@@ -114,7 +114,7 @@ def test_deadline_shorter_than_the_handshake_is_exit_5(run: Run) -> None:
         ended = run("get", "k", "--node", address, "--timeout", "0.001")
         assert (ended.code, f"no answer from {address} within 0.001 s" in ended.err) == (5, True)
         assert run("get", "k", "--node", address, "--timeout", str(HELLO_S)).code == 4
-    ended = run("get", "k", "--node", NOBODY, "--timeout", "0.001")
+    ended = run("get", "k", "--node", UNUSED, "--timeout", "0.001")
     assert (ended.code, "connection refused" in ended.err) == (4, True), "a refused connection is not a timeout"
 
 
@@ -124,7 +124,7 @@ def test_full_disk_gets_a_hint_for_room_and_not_for_a_restart() -> None:
 
 
 def test_up_join_names_an_unreachable_node() -> None:
-    address = NOBODY
+    address = UNUSED
     with pytest.raises(Failure) as caught:
         up._existing(address)
     assert (caught.value.exit_code, caught.value.hint.endswith(f"--listen {address}")) == (4, True)
@@ -181,7 +181,7 @@ async def test_listen_error_names_the_address_in_use() -> None:
 
 
 async def test_wrong_advertised_address_is_named_as_the_cause() -> None:
-    wrong, contact = NOBODY, "127.0.0.1:1"
+    wrong, contact = UNUSED, "127.0.0.1:1"
     joining = NodeConfig(listen="127.0.0.1:0", advertise=wrong, join=(contact,))
     why = await serve._why_not_ready(joining, {})
     assert why == f"the advertised address {wrong} does not lead to this node: connection refused"

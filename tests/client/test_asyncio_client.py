@@ -19,7 +19,7 @@ from chord.errors import ChordError, DeadlineExceeded, InvalidRequest, PeerUnrea
 from chord.wire.messages import Get, GetStatus, Put
 from tests.support.clients import Store
 from tests.support.fake_node import GO_AWAY, HANG_UP, SILENCE, Answer, Heard, fake_node
-from tests.support.ports import NOBODY, Ports
+from tests.support.ports import UNUSED, Ports
 from tests.support.real_rings import HANG_S
 
 SOON_S = 0.05
@@ -68,7 +68,7 @@ async def open_and_close(opening: AbstractAsyncContextManager[object]) -> None:
 @pytest.mark.parametrize(
     ("opens", "hint"),
     [
-        (lambda: chord.open_client(NOBODY), "chord.open_client needs Trio, .*use chord.open_asyncio_client"),
+        (lambda: chord.open_client(UNUSED), "chord.open_client needs Trio, .*use chord.open_asyncio_client"),
         (chord.open_node, "chord.open_node needs Trio, .*connect with chord.open_asyncio_client"),
     ],
 )
@@ -81,7 +81,7 @@ def test_trio_entry_on_asyncio_names_the_asyncio_client(
 
 def test_asyncio_client_on_trio_names_the_trio_client() -> None:
     with pytest.raises(InvalidRequest, match=r"needs asyncio, .*use chord\.open_client"):
-        trio.run(open_and_close, chord.open_asyncio_client(NOBODY))
+        trio.run(open_and_close, chord.open_asyncio_client(UNUSED))
 
 
 @on_asyncio

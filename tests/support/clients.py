@@ -16,11 +16,11 @@ from chord.wire.messages import Contact, Get, GetReply, GetStatus, Put, Written
 from tests.support.clocks import Skipping
 from tests.support.fake_node import Answer, Heard
 from tests.support.on_asyncio import AsyncioBridge, BridgedBlock
-from tests.support.ports import NOBODY
+from tests.support.ports import UNUSED
 from tests.support.real_rings import HANG_S
 from tests.support.statuses import statuses
 
-OWNER = Contact(Point(7), NOBODY)
+OWNER = Contact(Point(7), UNUSED)
 PATIENT = Limits(handshake_s=HANG_S, frame_s=HANG_S, stuck_s=HANG_S)
 
 Open = Callable[..., AbstractAsyncContextManager[Any]]

@@ -75,5 +75,5 @@ class Ports:
 
 _FOR_LIFE = Ports()
 atexit.register(_FOR_LIFE.close)
-NOBODY = _FOR_LIFE.address()
+UNUSED = _FOR_LIFE.address()
 """An address without a listener until this process ends."""
