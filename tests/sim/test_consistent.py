@@ -62,9 +62,9 @@ def histories(dice: random.Random) -> tuple[list[CutOperation], dict[bytes, set[
     now = dict.fromkeys(("a", "b", "c"), 0.0)
     for number in range(dice.randint(1, 14)):
         client = dice.choice(list(now))
-        now[client] += dice.random()
+        now[client] += dice.uniform(0.001, 1)  # no operation takes no time
         made = CutOperation(client, dice.choice(KEYS), None, now[client])
-        now[client] += dice.random()
+        now[client] += dice.uniform(0.001, 1)  # no operation takes no time
         kind = dice.choice(["get", "get", "put", "put", "del"])
         if kind == "put":
             made.value = b"%d" % number
