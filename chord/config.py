@@ -153,7 +153,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     stabilize_s: float = 1.0
     finger_s: float = 1.0
-    period_growth_max: float = 1.0
+    period_growth_max: float = 8.0
     gossip_s: float = 1.0
     gossip_growth_max: float = 8.0
     gossip_compare_s: float = 60.0
