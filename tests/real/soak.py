@@ -44,7 +44,7 @@ GRACE_S, FULL_GRACE_S = 20.0, 6.0
 TIMING = {"grace_s": GRACE_S, "anti_entropy_s": 10.0, "disk_stop_s": 20.0}
 
 SMALL_DISK_BYTES = 16 << 20
-NO_MOUNT = "this machine lets nobody mount a file system in a namespace"
+NO_MOUNT = "this machine does not let its users mount a file system in a namespace"
 NO_FAKETIME = "faketime is not installed: apt install faketime"
 
 STAGGER_S = 3.0
