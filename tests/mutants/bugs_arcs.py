@@ -164,7 +164,7 @@ MUTANTS = (
         "the giver dies, and the joiner denies keys that were written to the next owner",
         (Edit(Membership._take_pointers, "await self._renounce_if_taken_back(around.successor)", "pass"),),
         scenes.giver_dies_after_the_switch,
-        8,
+        16,
         ("oracle: denied", "oracle: misread"),
     ),
     Mutant(

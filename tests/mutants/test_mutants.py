@@ -25,8 +25,6 @@ pytestmark = pytest.mark.slow
 CORRECTNESS = Path(__file__).parents[2] / "docs" / "explanation" / "correctness.md"
 
 MANY_SEEDS = 32  # a hunt with more seeds takes minutes
-DEAR = {"successor adopted without a question"}
-"""Bugs that a hunt finds late: after 20 s or more of processor time."""
 
 SEEDS: dict[Callable[[int], None], int] = {}
 for _one in MUTANTS:
@@ -42,7 +40,7 @@ def name(of: Mutant | Callable[[int], None]) -> str:
 
 
 def marks(mutant: Mutant) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.thorough] if mutant.seeds >= MANY_SEEDS or mutant.name in DEAR else []
+    return [pytest.mark.thorough] if mutant.seeds >= MANY_SEEDS else []
 
 
 class Row(NamedTuple):
@@ -79,7 +77,6 @@ def test_scenario_without_a_bug_passes_every_seed(scenario: Callable[[int], None
 
 
 def test_names_of_planted_bugs_are_unique() -> None:
-    assert {mutant.name for mutant in MUTANTS} >= DEAR
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
 
 
