@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import trio
 
-from chord.errors import ChordError, OtherRing, PeerUnreachable, unwrapped
+from chord.errors import ChordError, DuplicateId, OtherRing, PeerUnreachable, UnknownVnode, unwrapped
 from chord.membership.join import FATAL, LastTime, Membership
 from chord.ring.ownership import Remembered
 from chord.ring.vnode import Vnode
@@ -42,6 +42,7 @@ class Rejoin:
         last: LastTime,
         known: list[Contact | str],
         named: Collection[str] = (),
+        former: str | None = None,
     ) -> None:
         """Bring the vnode back, by the pointers that it had before the restart or by a new join.
 
@@ -54,9 +55,12 @@ class Rejoin:
             known: vnodes and addresses of nodes that may be members.
             named: the addresses among `known` that the operator gave to join by. Until `resume_s` is over, each of them
                 is waited for, even if another node replies as a member.
+            former: the address of this node before the restart. If it differs from the present one, that address is
+                waited for as well, because this node may run on a copy of a data directory.
 
         Raises:
-            OtherRing, DuplicateId: definite; the ring does not take the node back, or a named node is of another ring.
+            OtherRing, DuplicateId: definite; the ring does not take the node back, a named node is of another ring, or
+                a node at the former address stands at this vnode's id.
 
         Concurrency: checkpoints.
         """
@@ -67,7 +71,9 @@ class Rejoin:
         asked: list[Contact | str] = [*last.successors, *([last.predecessor] if last.predecessor else []), *known]
         asked = [c for c in asked if (c if isinstance(c, str) else c.address) != self._host.address]
         returning: dict[str, None] = {}
-        states = await self._states_of(asked, named, returning) if asked else {}
+        if former == self._host.address:
+            former = None
+        states = await self._states_of(asked, named, returning, former) if asked else {}
         members = [address for address, state in states.items() if state in ("member", "leaving")]
         has_gone_on = any(address not in returning for address in members)  # otherwise they were away too
         self._vnode.has_met_quorum = has_gone_on
@@ -145,7 +151,11 @@ class Rejoin:
                 return
 
     async def _states_of(
-        self, contacts: list[Contact | str], named: Collection[str], returning: dict[str, None]
+        self,
+        contacts: list[Contact | str],
+        named: Collection[str],
+        returning: dict[str, None],
+        former: str | None = None,
     ) -> dict[str, str]:
         """Return the state of each node that replies, by address; see `PingReply`.
 
@@ -156,26 +166,33 @@ class Rejoin:
             named: the addresses that the operator gave. Each of them is waited for, even if another node is a member.
             returning: receives the nodes that are no evidence of writes while this vnode was away. Such a node was
                 itself coming back when it was asked, or had met no quorum since its start (`PingReply.has_met_quorum`).
+            former: see `resume`; None if the address of this node is the same.
 
         Raises:
-            OtherRing, DuplicateId: definite; no node replied as part of the ring, or a named node is of another ring.
+            OtherRing, DuplicateId: definite; no node replied as part of the ring, a named node is of another ring, or
+                a node at `former` stands at this vnode's id.
         """
         states: dict[str, str] = {}
         refused: dict[str, ChordError] = {}
         addresses = list(dict.fromkeys(c if isinstance(c, str) else c.address for c in contacts))
-        unheard = {address for address in addresses if address in named}
+        unheard = {address for address in addresses if address in named or address == former}
+
+        def is_copy(address: str, error: ChordError) -> bool:
+            return address == former and isinstance(error, DuplicateId)
 
         async def ask(address: str, scope: trio.CancelScope) -> None:
             while True:
                 try:
                     with trio.fail_after(self._peers.failure_detector.timeout(address)):  # a lost call is repeated
                         pong = await self._peers.call(address, Ping(), PingReply)
+                        if address == former:
+                            await self._refuse_if_member(address)
                     states[address] = pong.state
                     if pong.state == "resuming" or not pong.has_met_quorum:
                         returning[address] = None
                 except FATAL as error:
                     refused[address] = error
-                    if address in named:
+                    if address in named or is_copy(address, error):
                         scope.cancel()
                     return
                 except PeerUnreachable:
@@ -192,6 +209,25 @@ class Rejoin:
                 for address in addresses:
                     nursery.start_soon(ask, address, scope)
         for address, error in refused.items():
-            if not states or (address in named and isinstance(error, OtherRing)):
+            if not states or is_copy(address, error) or (address in named and isinstance(error, OtherRing)):
                 raise error
         return states
+
+    async def _refuse_if_member(self, address: str) -> None:
+        """Refuse to resume if another node stands at this vnode's id.
+
+        The address may still lead to this node. But this vnode is no member while it resumes.
+
+        Args:
+            address: the address of the other node.
+
+        Raises:
+            DuplicateId: a member answers for the id.
+        """
+        holder = Contact(self._vnode.id, address)
+        try:
+            pong = await self._peers.call(holder, Ping(), PingReply)
+        except UnknownVnode:
+            return
+        if pong.state == "member":
+            raise DuplicateId(f"{address} already stands at id {int(holder.id)}", peer=holder)

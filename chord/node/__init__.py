@@ -398,7 +398,7 @@ class Node(TrioApi):
 
         async def resume(parts: VnodeServices, last: LastTime, scope: trio.CancelScope) -> None:
             try:
-                await parts.rejoin.resume(last, known, self.config.join)
+                await parts.rejoin.resume(last, known, self.config.join, kept.address)
             except (OtherRing, DuplicateId, ConfigError) as error:
                 self._fatal = self._fatal or error
                 scope.cancel()

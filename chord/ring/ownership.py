@@ -254,17 +254,23 @@ class Ownership:
         self.epoch = giving.epoch + 1
         return [events.ArcGained(self.me.id, giving.arc, self.epoch, "reclaimed")]
 
-    def take_over(self, predecessor: Contact, dead: Iterable[Contact], now: float) -> list[Event]:
+    def take_over(
+        self, predecessor: Contact, dead: Iterable[Contact], now: float, *, had_only_copies: bool = False
+    ) -> list[Event]:
         """Extend the arc back to the predecessor, because the owners in the gap are dead.
 
         The gap lies between the predecessor and the arc. The caller has checked that the predecessor names this vnode
         as the head of its successor list. Each dead vnode owned the part of the gap that ends at its id, so that part
         is marked with the dead vnode.
 
+        The vnodes may have died one after another. Then each of them had taken over the parts before its own. If N = 1,
+        it may hold the only copies of what was written there, so its mark begins at the predecessor.
+
         Args:
             predecessor: the vnode at which the arc begins afterwards.
             dead: the dead owners. Those outside the gap are ignored.
             now: the time since which they count as down, in seconds on the event loop's clock.
+            had_only_copies: whether N = 1.
 
         Returns:
             No events if this vnode has no arc, the predecessor is in the arc or at its start, or a Switch is under way.
@@ -281,7 +287,7 @@ class Ownership:
         for contact in sorted(dead, key=lambda c: (c.id < predecessor.id, c.id)):  # clockwise from the predecessor
             if contact.id in gap:
                 marks.append(Mark(Arc(low, contact.id), contact, now))
-                low = contact.id
+                low = low if had_only_copies else contact.id
         gained = self._gain(predecessor.id, predecessor, "taken_over", self.epoch + 1, gap)
         self.marks = (*marks, *self.marks)
         self.doubt(gap)

@@ -200,8 +200,9 @@ class Takeover:
             missed = [contact for contact in dead if not self._vnode.preference_list.is_forgotten(contact)]
             self._vnode.preference_list.keep_in_sync([self._replicated_with(known.values())])
             self._vnode.preference_list.keep_in_sync_by_owner(gap, known)
-            has_gained = self._host.tell(own.take_over(owner, missed, trio.current_time()))
-            if has_gained and self._host.constants.replicas == 1 and len(dead) < len(is_gone):
+            is_single = self._host.constants.replicas == 1
+            gained = own.take_over(owner, missed, trio.current_time(), had_only_copies=is_single)
+            if self._host.tell(gained) and is_single and len(dead) < len(is_gone):
                 self._mark_only_copies_of_leavers(gap)
             for contact in dead:
                 if self._peers.is_dead(contact):

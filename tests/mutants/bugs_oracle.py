@@ -12,6 +12,7 @@ from chord.replication.coordinator import Coordinator
 from chord.replication.quorum import Quorums
 from chord.replication.read import QuorumReads, Reading
 from chord.replication.records import Records
+from chord.ring.ownership import Ownership
 from chord.ring.takeover import Takeover
 from chord.ring.vnode import Vnode
 from chord.store import reap_log, versions
@@ -175,6 +176,14 @@ MUTANTS = (
         (Edit(AntiEntropy._fetch_arc, "await self._replica_sync.pull(owner, mark.arc)", "pass"),),
         scenes.owners_of_only_copies_are_back,
         40,
+        ("oracle: denied",),
+    ),
+    Mutant(
+        "only copies in a part taken over forgotten",
+        "keys that a dead owner wrote in a part of an earlier dead owner are denied when the earlier one is back",
+        (Edit(Ownership.take_over, "low if had_only_copies else contact.id", "contact.id"),),
+        scenes.owners_of_only_copies_died_in_turn,
+        8,
         ("oracle: denied",),
     ),
     Mutant(

@@ -419,6 +419,35 @@ def owners_of_only_copies_are_back(seed: int) -> None:
     play(seed, scene, nodes=6, replicas=1, timing=OBLIVIOUS, sync_delay=flash)
 
 
+def owners_of_only_copies_died_in_turn(seed: int) -> None:
+    """With one copy of each record two neighbours die one after another, and return in that order."""
+
+    async def scene(world: World) -> None:
+        await world.workload.fill(20)
+        await trio.sleep(3)
+        circle = world.nodes[0]._host.circle
+        inner = world.rng.choice(world.nodes)
+        (point,) = inner._host.vnodes
+        clockwise = sorted(world.nodes, key=lambda node: circle.distance(point, next(iter(node._host.vnodes))))
+        outer = clockwise[1]
+        others = clockwise[2:]
+        keys = keys_of(world, inner, 4)
+        await world.kill(inner)
+        await world.converged()
+        for key in keys:
+            await world.workload.write(others[0], key, "writer", "put")
+        await world.kill(outer)
+        await world.converged()
+        for gone in (inner, outer):
+            world.workload.accounting.bring_back(await world.ring.start(name=gone.name))
+            for _ in range(5):
+                for key in keys:
+                    await world.workload.read(world.rng.choice(others), key)
+                await trio.sleep(0.1)
+
+    play(seed, scene, nodes=6, replicas=1, timing=OBLIVIOUS, sync_delay=flash)
+
+
 def after_an_alarm(seed: int) -> None:
     """Owners have lost records in a whole ring. A false alarm before excuses nothing."""
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from unittest import mock
+from unittest.mock import AsyncMock
 
 import pytest
 import trio
 
 from chord.errors import DuplicateId
+from chord.membership.join import Membership
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.lateness import LATE_S, Lateness
 from chord.sim.messages import MessageNetwork
@@ -150,6 +153,18 @@ async def test_ring_refuses_a_copied_directory() -> None:
         twin = await ring.start(join=ring.nodes[1:], name="copy")
         with pytest.raises(DuplicateId):
             await twin.ready()
+
+
+@virtual
+async def test_copied_directory_is_refused_at_the_former_address() -> None:
+    """While a whole ring restarts, its members may not know yet at which address the id stands."""
+    async with cluster(network=MessageNetwork(1), sync_delay=lambda rng: 0.001) as ring:
+        await three(ring)
+        ring.clone(ring.nodes[0].name, "copy")
+        with mock.patch.object(Membership, "_refuse_if_alive", AsyncMock()):
+            twin = await ring.start(join=ring.nodes[1:], name="copy")
+            with trio.fail_after(20), pytest.raises(DuplicateId):
+                await twin.ready()
 
 
 @virtual
