@@ -19,6 +19,7 @@ from chord.ring.context import PAGE_RECORDS_IDLE, NodeContext
 from chord.store import versions
 from chord.store.merkle import digest_of
 from chord.store.reap_log import ReapLog
+from chord.store.reap_log_state import MAKER
 from chord.store.storage import Batch, MemoryStorage
 from chord.wire.messages import (
     ACTORS_HELD_MAX,
@@ -656,6 +657,18 @@ async def test_sync_with_a_partner_that_keeps_reaping_ends() -> None:
     with pytest.raises(Busy, match="keep reaping"):
         await a.replica_sync.with_partner(b.contact, EVERYTHING)
     assert sum(isinstance(call, StoreCopies) for call in wire.calls) == sync.LOG_SYNCS_MAX + 1
+
+
+@pytest.mark.parametrize("makers", [1022, 1023, 1024, 1025])
+async def test_sync_of_a_log_with_a_thousand_makers_ends(makers: int) -> None:
+    """The makers take 64 bytes each, so 1,023 of them fill a page."""
+    a, b, _ = pair()
+    for number in range(makers):
+        b.storage.apply(Batch(notes={MAKER: b"%08d" % number}))
+        b.put(KEYS[0], None)
+        b.reap(KEYS[0])
+    await a.log_sync.sync(b.contact, EVERYTHING)
+    assert a.log.seen_in(EVERYTHING) == b.log.seen_in(EVERYTHING) != ()
 
 
 async def test_planted_merge_without_synced_logs_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
