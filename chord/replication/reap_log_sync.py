@@ -10,6 +10,7 @@ Equal logs cost no call here, because each comparison of records also compares a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import trio
@@ -49,6 +50,11 @@ from chord.wire.messages import (
 
 PASSES_MAX: Final = 8
 """Largest number of pages of one slice's log that a sync fetches."""
+NUMBERS_MAX: Final = 4096
+"""Largest number of stores in a request about the logs of several slices, counted once for each slice and list.
+
+These stores then take a fifth of `frame_items_max`. A request about one slice may name `MAKERS_MAX` in each list.
+"""
 
 R = TypeVar("R", bound=Reply)
 
@@ -119,8 +125,10 @@ class ReapLogSync:
         Raises:
             ChordError: the partner does not take them, or does not answer within `timeout_cap_s`.
         """
-        for begin in range(0, len(logs), SLICES_ASKED_MAX):
-            await self._call(partner, StoreLogs(tuple(logs[begin : begin + SLICES_ASKED_MAX])), Done)
+        while logs:
+            count = fitting([len(log.seen) + len(log.trimmed) + len(log.floors) for log in logs])
+            await self._call(partner, StoreLogs(tuple(logs[:count])), Done)
+            logs = logs[count:]
 
     async def log_of(self, partner: Contact, key: bytes) -> SliceLog:
         """Fetch a partner's reap log of the slice in which a key lies.
@@ -161,6 +169,7 @@ class ReapLogSync:
         wanted = [part for part, seen in theirs.items() if seen != self._log.seen(part)]
         while wanted:
             asks = [AskLog(part, _up_tos(self._log.state(part).seen)) for part in wanted[:SLICES_ASKED_MAX]]
+            asks = asks[: fitting([len(ask.seen) for ask in asks])]
             logs = await self._call(partner, GetLogs(tuple(asks)), GetLogsReply)
             if not logs.slices or [log.slice for log in logs.slices] != wanted[: len(logs.slices)]:
                 raise Busy(f"{partner.address} did not send the requested reap logs", after_ms=RETRY_MS)
@@ -283,6 +292,20 @@ class ReapLogSync:
         Otherwise a crash could undo the log entries that the reply reports.
         """
         return reply if self._host.storage.stage(Batch()) else when_durable(self._host.storage, reply)
+
+
+def fitting(sizes: Sequence[int]) -> int:
+    """Return how many of the first slices fit one request: at most `SLICES_ASKED_MAX`, and at least one.
+
+    `sizes` has for each slice the number of stores that the request names. Together they are at most `NUMBERS_MAX`, if
+    more than one slice fits.
+    """
+    total = 0
+    for count, size in enumerate(sizes[:SLICES_ASKED_MAX]):
+        total += size
+        if count and total > NUMBERS_MAX:
+            return count
+    return min(len(sizes), SLICES_ASKED_MAX)
 
 
 def _up_tos(numbers: dict[bytes, int]) -> tuple[UpTo, ...]:

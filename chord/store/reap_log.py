@@ -240,23 +240,25 @@ class ReapLog:
         Args:
             part: the number of the slice.
             seen: by maker (the store that made the entries), the last entry that the other store has applied.
-            bytes_max: once the log takes more bytes, no further entries are added. So an entry may exceed it.
+            bytes_max: once the log takes more bytes, no further entries are added. So an entry may exceed it. However
+                many makers the log has, half of this is for entries. Otherwise the two stores might never agree.
         """
         state = self.state(part)
         runs: list[EntryRun] = []
-        size = 64 * (1 + len(state.seen))
+        head, size = 64 * (1 + len(state.seen)), 0
+        room = max(bytes_max - head, bytes_max / 2)
         for maker, last in sorted(state.seen.items()):
             first = max(seen.get(maker, 0), state.trimmed.get(maker, 0)) + 1
             entries: list[LogEntry] = []
             for entry in self._entries(part, maker, first, last):
-                if size > bytes_max:
+                if size > room:
                     break
                 entries.append(entry)
                 size += 32 + 26 * len(entry.dead) + len(entry.tags)
             if entries:
                 runs.append(EntryRun(maker, first, tuple(entries)))
         seen_here, trimmed, floors = up_tos(state.seen), up_tos(state.trimmed), up_tos(state.floors)
-        return SliceLog(part, seen_here, trimmed, floors, state.tags, tuple(runs)), size
+        return SliceLog(part, seen_here, trimmed, floors, state.tags, tuple(runs)), head + size
 
     def vouch(self, claims: Iterable[Claim]) -> tuple[Holding, ...]:
         """Answer another store's questions about old values: how much is known here.

@@ -25,6 +25,9 @@ from chord.wire.messages import Claim, Holding, Put, Record
 CIRCLE = Circle(160)
 ROUNDS_MAX = 60
 STORES = 4
+PAGE_BYTES = 400
+ENTRY_PAGE_BYTES = 1
+"""A page of a log with room for one entry, and too small for the names of the makers. Every fifth seed has it."""
 
 
 def keys_in_slices(slices: int, each: int) -> list[bytes]:
@@ -83,6 +86,7 @@ class Model:
         self.rng = random.Random(seed)
         self.limits = Limits(reap_log_entries=entries // 2, reap_log_entries_max=entries)
         self.may_trim = may_trim
+        self.page_bytes = PAGE_BYTES if seed % 5 else ENTRY_PAGE_BYTES
         self.made = 0
         self.stores = [self._new_store() for _ in range(STORES)]
         self.writes: dict[bytes, Write] = {}
@@ -214,7 +218,7 @@ class Model:
 
     def pull(self, store: Store, source: Store, part: int) -> Iterator[None]:
         for _ in range(4):
-            log, _ = source.log.log_after(part, store.log.state(part).seen, 400)
+            log, _ = source.log.log_after(part, store.log.state(part).seen, self.page_bytes)
             yield
             if store.log.is_in_reach(log):
                 store.apply(store.log.absorb(log))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from chord.store import reap_log, versions
@@ -241,6 +243,18 @@ def prunes_without_an_entry(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReapLog, "bury", silent)
 
 
+def fills_pages_with_makers(patch: pytest.MonkeyPatch) -> None:
+    """A page of a log has no entry if the numbers of its makers fill it."""
+    log_after = ReapLog.log_after
+
+    def full(self: ReapLog, part: int, seen: Mapping[bytes, int], bytes_max: float = math.inf) -> tuple[SliceLog, int]:
+        log, size = log_after(self, part, seen, bytes_max)
+        is_full = 64 * (1 + len(log.seen)) > bytes_max
+        return (msgspec.structs.replace(log, runs=()) if is_full else log), size
+
+    patch.setattr(ReapLog, "log_after", full)
+
+
 def acknowledges_what_is_refused(patch: pytest.MonkeyPatch) -> None:
     """A copy in quarantine at the receiver counts for the quorum."""
     replicate = Model.replicate
@@ -270,6 +284,7 @@ PLANTS: dict[Plant, int] = {
     asks_about_one_key: 3150,
     reaps_without_an_entry: 40,
     prunes_without_an_entry: 140,
+    fills_pages_with_makers: 10,
     acknowledges_what_is_refused: 10,
 }
 """Planted bugs, each with the seed at which the search begins, which saves time."""

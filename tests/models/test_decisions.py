@@ -74,6 +74,11 @@ def test_decisions_in_random_schedules_hold() -> None:
     assert [name for name in ("merged", "dropped from quarantine", "quarantined") if not counts.get(name)] == []
 
 
+def test_decisions_in_stores_with_six_makers_hold() -> None:
+    """In this schedule the names of six makers filled a page of a log, and the stores never agreed."""
+    play(4427)
+
+
 @pytest.mark.slow
 def test_decisions_in_five_hundred_schedules_hold() -> None:
     total(range(1000, 1500))

@@ -13,16 +13,19 @@ from hypothesis import strategies as st
 from chord.config import Limits
 from chord.errors import Busy, DeadlineExceeded, InvalidRequest, MalformedMessage, PeerLost
 from chord.ids import Arc, Circle, Point
-from chord.replication import replica, sync
+from chord.replication import reap_log_sync, replica, sync
+from chord.replication.reap_log_sync import NUMBERS_MAX, fitting
 from chord.replication.sync import ReplicaSync, SyncOutcome, TokenBucket
 from chord.ring.context import PAGE_RECORDS_IDLE, NodeContext
 from chord.store import versions
 from chord.store.merkle import digest_of
 from chord.store.reap_log import ReapLog
+from chord.store.reap_log_state import MAKER, SliceState, encode, state_name
 from chord.store.storage import Batch, MemoryStorage
 from chord.wire.messages import (
     ACTORS_HELD_MAX,
     PAGE_RECORDS_MAX,
+    SLICES_ASKED_MAX,
     ActorClock,
     GetCopies,
     GetCopiesReply,
@@ -656,6 +659,67 @@ async def test_sync_with_a_partner_that_keeps_reaping_ends() -> None:
     with pytest.raises(Busy, match="keep reaping"):
         await a.replica_sync.with_partner(b.contact, EVERYTHING)
     assert sum(isinstance(call, StoreCopies) for call in wire.calls) == sync.LOG_SYNCS_MAX + 1
+
+
+@pytest.mark.parametrize("makers", [1022, 1023, 1024, 1025])
+async def test_sync_of_a_log_with_a_thousand_makers_ends(makers: int) -> None:
+    """The makers take 64 bytes each, so 1,023 of them fill a page."""
+    a, b, _ = pair()
+    for number in range(makers):
+        b.storage.apply(Batch(notes={MAKER: b"%08d" % number}))
+        b.put(KEYS[0], None)
+        b.reap(KEYS[0])
+    await a.log_sync.sync(b.contact, EVERYTHING)
+    assert a.log.seen_in(EVERYTHING) == b.log.seen_in(EVERYTHING) != ()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count"),
+    [
+        ([1], 1),
+        ([NUMBERS_MAX + 1, 0], 1),
+        ([NUMBERS_MAX, 0, 1], 2),
+        ([NUMBERS_MAX - 1, 1], 2),
+        ([NUMBERS_MAX, 1], 1),
+        ([NUMBERS_MAX // 64] * SLICES_ASKED_MAX, 64),
+        ([0] * (SLICES_ASKED_MAX + 1), 64),
+    ],
+)
+def test_fitting_slices_are_few_enough_and_at_least_one(sizes: list[int], count: int) -> None:
+    assert fitting(sizes) == count
+
+
+def logs_of_makers(makers: int) -> tuple[Side, Side]:
+    """Return a pair of stores with many makers in 64 logs. Each store has seen an entry that the other lacks."""
+    a, b, _ = pair()
+    for side, other in ((a, b"other  a"), (b, b"other  b")):
+        seen = {**{b"%08d" % number: 300 for number in range(makers)}, other: 1}
+        state = encode(SliceState(seen, seen, {}))
+        side.storage.apply(Batch(notes={state_name(part): state for part in range(SLICES_ASKED_MAX)}))
+        side.on_disk(side.storage)
+    return a, b
+
+
+async def check_logs_of_makers(makers: int) -> None:
+    a, b = logs_of_makers(makers)
+    await a.log_sync.sync(b.contact, EVERYTHING)
+    assert len(a.log.seen_in(EVERYTHING)) == SLICES_ASKED_MAX
+    assert a.log.seen_in(EVERYTHING) == b.log.seen_in(EVERYTHING)
+    logs = [a.log.log_after(part, {})[0] for part in range(SLICES_ASKED_MAX)]
+    await a.log_sync.tell(b.contact, logs)
+
+
+@pytest.mark.parametrize("makers", [1, 112, 341, 1300])
+async def test_sync_of_many_logs_with_many_makers_fits_frames(makers: int) -> None:
+    """64 logs at once would have too many CBOR items from 341 makers on, and too many bytes from 1,300 makers on."""
+    await check_logs_of_makers(makers)
+
+
+async def test_planted_request_about_64_slices_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reap_log_sync, "NUMBERS_MAX", 1 << 30)
+    await check_logs_of_makers(100)
+    with pytest.raises(MalformedMessage, match="items"):
+        await check_logs_of_makers(341)
 
 
 async def test_planted_merge_without_synced_logs_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

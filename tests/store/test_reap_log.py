@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from chord.ids import Arc, Point
 from chord.replication.records import Remarks
 from chord.store import quarantine, reap_log, versions
 from chord.store.reap_log import ReapLog
-from chord.store.reap_log_state import SEGMENT_ENTRIES, TAGS_KEPT, Grave, SliceState
+from chord.store.reap_log_state import MAKER, SEGMENT_ENTRIES, TAGS_KEPT, Grave, SliceState
 from chord.store.storage import Batch
 from chord.wire.messages import (
     ActorClock,
@@ -29,6 +30,7 @@ from chord.wire.messages import (
     Version,
 )
 from tests.models.absence import CIRCLE, Store, keys_in_slices
+from tests.mutants.mutant import Edit
 
 WHOLE = Arc(Point(0), Point(0))
 SLICE_KEYS = keys_in_slices(1, 4)
@@ -136,6 +138,56 @@ def test_log_after_within_bytes_comes_in_pages_without_gaps() -> None:
         pages += 1
     assert 3 < pages < 12
     assert log_of(other).runs == log_of(one).runs
+
+
+def store_of_makers(makers: int) -> Store:
+    """Return a store whose log has one entry of each of many makers."""
+    one = store()
+    for number in range(makers):
+        one.apply(Batch(notes={MAKER: b"maker%03d" % number}))
+        reap(one, [number + 1])
+    return one
+
+
+def pages_until_seen(at: Store, source: Store, page_bytes: int) -> list[int]:
+    """Let a store absorb another store's log page by page; return the number of entries on each page."""
+    part, pages = part_of(source), list[int]()
+    while not at.log.state(part).reaches(source.log.state(part).seen):
+        log, _ = source.log.log_after(part, at.log.state(part).seen, page_bytes)
+        pages.append(len(epochs_of(log.runs)))
+        assert pages[-1], "a page without entries brings the stores no further"
+        at.apply(at.log.absorb(log))
+    return pages
+
+
+@pytest.mark.parametrize(("makers", "page_bytes"), [(5, 400), (6, 400), (7, 400), (2, 0), (2, 1), (40, 400)])
+def test_log_after_page_full_of_makers_still_has_entries(makers: int, page_bytes: int) -> None:
+    """Six makers take 448 bytes. That was the state of a schedule in which two stores never agreed."""
+    one = store_of_makers(makers)
+    pages = pages_until_seen(store(incarnation=b"store  2"), one, page_bytes)
+    assert sum(pages) == makers
+    assert pages[0] == (1 if page_bytes < 2 else 4)  # an entry takes 58 bytes, and 200 are for entries
+
+
+def test_log_after_two_stores_with_many_makers_agree() -> None:
+    """Each store has an entry that the other lacks."""
+    one = store_of_makers(6)
+    other = store(incarnation=b"store  2")
+    level(other, one)
+    reap(one, [101])
+    reap(other, [102])
+    assert pages_until_seen(one, other, 400) + pages_until_seen(other, one, 400) == [1, 1]
+    assert log_of(one).runs == log_of(other).runs
+
+
+def test_planted_page_without_room_for_entries_is_caught() -> None:
+    plant = Edit(ReapLog.log_after, "max(bytes_max - head, bytes_max / 2)", "bytes_max - head")
+    with ExitStack() as stack:
+        plant.plant(stack)
+        with pytest.raises(AssertionError, match="no further"):
+            test_log_after_page_full_of_makers_still_has_entries(6, 400)
+        with pytest.raises(AssertionError, match="no further"):
+            test_log_after_two_stores_with_many_makers_agree()
 
 
 def test_run_of_own_entries_omits_entries_of_others() -> None:

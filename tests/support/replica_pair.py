@@ -26,6 +26,7 @@ from chord.store import versions
 from chord.store.reap_log import ReapLog
 from chord.store.reap_log_state import Grave
 from chord.store.storage import Batch, MemoryStorage
+from chord.wire.cbor import require_items
 from chord.wire.codec import PREFIX_BYTES, codec_for
 from chord.wire.hello import HelloPolicy
 from chord.wire.messages import (
@@ -113,6 +114,7 @@ class Wire:
         self.before: Callable[[Request], None] = lambda request: None
         self.after: Callable[[Request, Reply], None] = lambda request, reply: None
         self.frame_bytes_max = limits.frame_bulk_bytes_max
+        self.frame_items_max = limits.frame_items_max
         self.sides = {f"{name}:1": Side(self, name, limits) for name in "ab"}
 
     async def call(self, to: Contact, request: Request, expect: type[Reply]) -> Reply:
@@ -140,6 +142,8 @@ class Wire:
         answer = codec.encode_reply(1, await reply_of(given))
         _, reply = codec.decode_reply(answer[PREFIX_BYTES:], expect)
         assert max(len(frame), len(answer)) <= self.frame_bytes_max
+        require_items(frame[PREFIX_BYTES:], self.frame_items_max)
+        require_items(answer[PREFIX_BYTES:], self.frame_items_max)
         self.bytes += len(frame) + len(answer)
         self.after(request, reply)
         return reply
