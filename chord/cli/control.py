@@ -197,11 +197,13 @@ class _Found(NamedTuple):
         name: its name; its address if no node knows its name.
         address: its address.
         status: its answer; None: it is unreachable.
+        namesakes: the addresses of unreachable nodes with the name of this node, which answers.
     """
 
     name: str
     address: str
     status: Status | None
+    namesakes: frozenset[str] = frozenset()
 
 
 class _Process(NamedTuple):
@@ -222,6 +224,10 @@ def _find_process(client: Client, word: str) -> _Process:
         ChordError: the entry node does not answer.
     """
     found = _find_at(client, word) if is_address(word) else _find(client, word)
+    if found.namesakes:
+        alike = sorted({found.address, *found.namesakes})
+        hint = f"Name one by its address: {', '.join(alike)}"
+        raise Failure(f"{len(alike)} nodes of the ring are called {word!r}", hint, USAGE, "ambiguous_node")
     if found.status is not None:
         return _Process(found.name, found.address, found.status.pid)
     _refuse_other_machine(found.name, found.address)
@@ -259,15 +265,15 @@ def _find(client: Client, word: str) -> _Found:
     contacts = dict.fromkeys(contact for node in nodes for contact in contacts_in(node))
     unreachable = [contact for contact in contacts if contact.address not in crawl.ok]
     meant = {c.address for c in unreachable if is_meant(word, nodes[0].bits, c.id)}
+    names, left = names_of_peers(nodes), who_left(nodes)
+    called = frozenset(at for at, name in names.items() if name == word and at not in crawl.ok and at not in left)
     if not meant and word not in names_of(nodes).values():
-        left = who_left(nodes)
-        names = names_of_peers(nodes)
-        meant = {at for at, name in names.items() if name == word and at not in crawl.ok and at not in left}
+        meant = set(called)
     if len(meant) == 1:
         address = meant.pop()
-        return _Found(names_of_peers(nodes).get(address, address), address, None)
+        return _Found(names.get(address, address), address, None)
     node = choose(word, nodes).node
-    return _Found(node.name, node.address, node)
+    return _Found(node.name, node.address, node, called if node.name == word else frozenset())
 
 
 @click.command("version")
