@@ -269,6 +269,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         scrub_bytes_s: bytes of records per second that the scrub reads.
         staged_bytes_max: bytes of changes that wait for the disk; at least two bulk frames. A write beyond it is
             refused (`Overloaded`).
+        free_bytes_min: bytes that must fit on a disk that was full before its node reports that it has recovered.
         hints_max: records kept for replicas that are down. Beyond it the node refuses further ones (`Overloaded`).
         passive_max: addresses of down vnodes that a node probes and reports. It also remembers others, up to
             `unreachable_max`.
@@ -320,6 +321,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     repair_bytes_s: int = 8 << 20
     scrub_bytes_s: int = 8 << 20
     staged_bytes_max: int = 64 << 20
+    free_bytes_min: int = 4 << 20
     hints_max: int = 1_000_000
     passive_max: int = 128
     unreachable_max: int = 4096

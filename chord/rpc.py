@@ -348,8 +348,10 @@ class Rpc:
             dial.done.set()
 
     async def _reach(self, address: str, name: StreamName) -> Connection:
+        missing = "no connection"
         with trio.move_on_after(self._limits.handshake_s):
             stream = await self._transport.open_stream(address)
+            missing = "connected, but received no hello"
             try:
                 met = await open_handshake(stream, self._hello(name), self._check, self._limits)
             except BaseException as error:
@@ -360,7 +362,7 @@ class Rpc:
                     self._observe(ConnectionRefused(address, error.message))
                 raise
             return self._link(stream, met, is_dialled=True)
-        raise PeerUnreachable(f"{address}: no answer to our hello within {self._limits.handshake_s:g} s")
+        raise PeerUnreachable(f"{address}: {missing} within {self._limits.handshake_s:g} s")
 
     # -- accepting ------------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ def bench_command(
             rows, verdict, bench.is_interrupted, len(bench.left_behind),
         )))  # fmt: skip
     else:
-        what = verdict or f"interrupted; {len(rows)} of {len(bench.measured)} lines were measured, no verdict"
+        what = verdict or f"interrupted; {len(rows)} of {len(bench.measured)} lines were measured in part, no verdict"
         _print(target.out, rows, f"{what}: {counted(len(nodes), 'node')}, N={kept}, values of {plan.value_bytes} bytes")
     for address in unreachable if not target.out.as_json else ():
         target.out.note(f"{address} does not answer, so the ring is not healthy: chord check")

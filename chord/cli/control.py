@@ -9,12 +9,14 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 import chord
 from chord.cli.failures import OK, TIMEOUT, USAGE, explain
 from chord.cli.output import Failure, Out, counted
+from chord.cli.processes import listener_at
 from chord.cli.target import (
     Target,
     choose,
@@ -29,7 +31,7 @@ from chord.cli.target import (
 from chord.client.blocking import Client
 from chord.client.operations import addresses_in, contacts_in
 from chord.config import PROTOCOL_VERSION, split_address
-from chord.errors import ChordError
+from chord.errors import NO_REPLY, ChordError
 from chord.views.common import names_of, names_of_peers
 from chord.views.nodes import leave_json, removal_json, signal_json, version_json
 from chord.wire.messages import Status
@@ -132,12 +134,13 @@ def kill_command(target: Target, node: str, signal_: str) -> int:
     """Send a signal to NODE's process, to see how the ring reacts.
 
     NODE's address must be loopback (127.0.0.1 and the like) or localhost. TERM lets the node leave; with a data
-    directory it only stops. 9 is a crash.
+    directory it only stops. 9 is a crash. STOP stops it until CONT.
     """
     number = _signal(signal_)
     with target.connect() as client:
-        victim = find_node(client, node).node
-    _refuse_if_elsewhere(victim)
+        victim = _find_process(client, node)
+    _refuse_other_machine(victim.name, victim.address)
+    _refuse_other_program(victim)
     try:
         os.kill(victim.pid, number)
     except ProcessLookupError:
@@ -147,7 +150,7 @@ def kill_command(target: Target, node: str, signal_: str) -> int:
         hint = "Run the command as the user that started it"
         raise Failure(f"process {victim.pid} of {victim.name} is not yours", hint, USAGE, "no_permission") from None
     if target.out.as_json:
-        target.out.json(signal_json(victim, int(number)))
+        target.out.json(signal_json(*victim, int(number)))
     else:
         target.out.line(f"sent {number.name} to {victim.name} {victim.address} (process {victim.pid})")
         if number in (signal.SIGSTOP, signal.SIGTSTP):  # it no longer tells its process id
@@ -167,7 +170,7 @@ def forget_command(target: Target, node: str) -> int:
     """
     out = target.out
     with target.connect() as client:
-        address = node if is_address(node) else _find_unreachable(client, node)
+        address = node if is_address(node) else _find(client, node).address
         nodes = statuses(client.members())
         if not any(address in addresses_in(n) or address in {p.address for p in n.peers} for n in nodes):
             hint = "See the known nodes: chord members"
@@ -187,8 +190,68 @@ def forget_command(target: Target, node: str) -> int:
     return OK
 
 
-def _find_unreachable(client: Client, word: str) -> str:
-    """Return the address of the node that a word names, unreachable or not.
+class _Found(NamedTuple):
+    """A node of the ring, unreachable or not.
+
+    Attributes:
+        name: its name; its address if no node knows its name.
+        address: its address.
+        status: its answer; None: it is unreachable.
+        namesakes: the addresses of unreachable nodes with the name of this node, which answers.
+    """
+
+    name: str
+    address: str
+    status: Status | None
+    namesakes: frozenset[str] = frozenset()
+
+
+class _Process(NamedTuple):
+    """The process of a node: the name and the address of the node, and the process id."""
+
+    name: str
+    address: str
+    pid: int
+
+
+def _find_process(client: Client, word: str) -> _Process:
+    """Return the process of the node that a word names.
+
+    A stopped node does not tell its process id. So its process is found by the address at which it listens.
+
+    Raises:
+        Failure: exit 2: the word names no node, or more than one, or the node is unreachable and has no process here.
+        ChordError: the entry node does not answer.
+    """
+    found = _find_at(client, word) if is_address(word) else _find(client, word)
+    if found.namesakes:
+        alike = sorted({found.address, *found.namesakes})
+        hint = f"Name one by its address: {', '.join(alike)}"
+        raise Failure(f"{len(alike)} nodes of the ring are called {word!r}", hint, USAGE, "ambiguous_node")
+    if found.status is not None:
+        return _Process(found.name, found.address, found.status.pid)
+    _refuse_other_machine(found.name, found.address)
+    pid = listener_at(found.address)
+    if pid is None:
+        where = f"{found.name} at {found.address}" if found.name != found.address else found.address
+        hint = f"It has ended; start it again, or give it up: chord forget {word}"
+        raise Failure(f"{where} does not answer, and no process of yours listens there", hint, USAGE, "no_process")
+    return _Process(found.name, found.address, pid)
+
+
+def _find_at(client: Client, address: str) -> _Found:
+    """Return the node at an address. A node that does not answer soon counts as unreachable."""
+    asked = client.members(only=[address])
+    for status in asked.ok.values():
+        return _Found(status.name, address, status)
+    for error in asked.errors.values():
+        if not isinstance(error, NO_REPLY):
+            raise error
+    return _Found(address, address, None)
+
+
+def _find(client: Client, word: str) -> _Found:
+    """Return the node that a word names, unreachable or not. The word is no address.
 
     If the word is an id or the name of exactly one unreachable node, that node is meant. Only other nodes know the ids
     and names of unreachable nodes. A node that answers keeps its name for itself. If the word means no unreachable
@@ -202,13 +265,15 @@ def _find_unreachable(client: Client, word: str) -> str:
     contacts = dict.fromkeys(contact for node in nodes for contact in contacts_in(node))
     unreachable = [contact for contact in contacts if contact.address not in crawl.ok]
     meant = {c.address for c in unreachable if is_meant(word, nodes[0].bits, c.id)}
+    names, left = names_of_peers(nodes), who_left(nodes)
+    called = frozenset(at for at, name in names.items() if name == word and at not in crawl.ok and at not in left)
     if not meant and word not in names_of(nodes).values():
-        left = who_left(nodes)
-        names = names_of_peers(nodes)
-        meant = {at for at, name in names.items() if name == word and at not in crawl.ok and at not in left}
+        meant = set(called)
     if len(meant) == 1:
-        return meant.pop()
-    return choose(word, nodes).node.address  # an answering node, which `forget` reports, or an error
+        address = meant.pop()
+        return _Found(names.get(address, address), address, None)
+    node = choose(word, nodes).node
+    return _Found(node.name, node.address, node, called if node.name == word else frozenset())
 
 
 @click.command("version")
@@ -233,23 +298,31 @@ def _signal(text: str) -> signal.Signals:
         raise Failure(f"there is no signal {text!r}", "Try 9, 15 or STOP", USAGE, "usage") from None
 
 
-def _refuse_if_elsewhere(node: Status) -> None:
-    """Refuse a node that is not a chord process on this machine.
-
-    A node reports its process id itself, so the id may be wrong or belong to another machine. An id without a process
-    passes, because the signal then fails with a message of its own.
+def _refuse_other_machine(name: str, address: str) -> None:
+    """Refuse a node with an address that is not loopback.
 
     Raises:
-        Failure: exit 2: the node is on another machine, or the process is not a chord node.
+        Failure: exit 2: the node may be on another machine.
     """
-    host, _ = split_address(node.address)
+    host, _ = split_address(address)
     try:
         is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         is_here = False
     if not is_here:
         hint = "Send the signal on that machine"
-        raise Failure(f"{node.name} runs at {node.address}, not on this machine's loopback", hint, USAGE, "elsewhere")
+        raise Failure(f"{name} runs at {address}, not on this machine's loopback", hint, USAGE, "elsewhere")
+
+
+def _refuse_other_program(node: _Process) -> None:
+    """Refuse a process that is not a chord node.
+
+    A node reports its process id itself, so the id may be wrong or belong to another machine. An id without a process
+    passes, because the signal then fails with a message of its own.
+
+    Raises:
+        Failure: exit 2: the process is not a chord node.
+    """
     try:
         is_chord = b"chord" in Path(f"/proc/{node.pid}/cmdline").read_bytes()
     except OSError:

@@ -215,14 +215,18 @@ async def _until_ready(node: Node, reasons: Mapping[str, str]) -> None:
             return
         why = await _why_not_ready(node.config, reasons)
         seconds = duration(trio.current_time() - began)
-        _say(f"{node.name} is not in the ring yet after {seconds} and goes on trying ({why})")
+        _say(f"{node.name} is not in the ring yet after {seconds} and goes on trying {why}")
         patience_s = AGAIN_S
 
 
 async def _why_not_ready(config: NodeConfig, reasons: Mapping[str, str]) -> str:
+    """Return the reasons in brackets, and a question that leads to the remedy if the node joins."""
     if config.advertise is not None and (error := await _unreachable(config.advertise)):
-        return f"the advertised address {config.advertise} does not lead to this node: {error}"
-    return "; ".join(f"{address}: {reasons.get(address, 'no answer yet')}" for address in config.join) or "resuming"
+        return f"(the advertised address {config.advertise} does not lead to this node: {error})"
+    if not config.join:
+        return "(resuming)"
+    known = "; ".join(f"{address}: {reasons.get(address, 'no answer yet')}" for address in config.join)
+    return f"({known}). Does --join name a node of the ring?"
 
 
 async def _unreachable(address: str) -> str:

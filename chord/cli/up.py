@@ -525,7 +525,9 @@ def _existing(join: str) -> list[Status]:
         with connect(join) as client:
             return statuses(client.members())
     except ChordError as error:
-        raise explain(error, join) from error
+        failure = explain(error, join)
+        failure.hint = failure.hint.replace("--node", "--join")
+        raise failure from error
 
 
 def _constants_of(ring: Status, join: str, flags: dict[str, int | str | None]) -> dict[str, int | str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
-from chord.client.results import Stored, require_several, to_bytes, to_pair, to_record
+from chord.client.results import Stored, require_several, to_bytes, to_keys, to_pair, to_record
 from chord.client.session import ClientCall, ClientOperation, ClientSession, MakeCalls, Outcome, Pause, telling
 from chord.errors import NO_REPLY, ChordError, DeadlineExceeded, IndefiniteError, InvalidRequest, OtherRing
 from chord.wire.batch import Frame, Item, cut, frames, has_no_room
@@ -45,6 +45,27 @@ def require_in_flight(number: int) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= IN_FLIGHT_MAX:
         raise InvalidRequest(f"in_flight is a number of keys, 1 to {IN_FLIGHT_MAX}, not {number!r}")
     return number
+
+
+def key_batches(
+    keys: Iterable[str | bytes], method: str, in_flight: int, on_progress: Callable[[int], None]
+) -> Iterator[list[str | bytes]]:
+    """Yield keys in batches, each key once, in their order.
+
+    Args:
+        keys: the keys.
+        method: the name of the calling method, for error messages.
+        in_flight: the number of keys in a batch.
+        on_progress: called when the caller is done with a batch, with the number of keys so far.
+
+    Raises:
+        InvalidRequest: an argument is out of bounds, or an item is neither text nor bytes.
+    """
+    several, length = to_keys(keys, method), require_in_flight(in_flight)
+    for begin in range(0, len(several), length):
+        some = several[begin : begin + length]
+        yield some
+        on_progress(begin + len(some))
 
 
 # -- writes, cut into batches -------------------------------------------------------------------------

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
-from itertools import islice
 from typing import TypeVar, overload
 
-from chord.client.batch import IN_FLIGHT, many_pairs, many_records, require_in_flight
+from chord.client.batch import IN_FLIGHT, key_batches, many_pairs, many_records, require_in_flight
 from chord.client.inspection import Inspection, inspect
 from chord.client.operations import Operations
 from chord.client.results import (
@@ -24,7 +23,6 @@ from chord.client.results import (
     Resolver,
     Stored,
     resolved,
-    to_keys,
     to_value,
 )
 from chord.client.session import TIMEOUT_S, ClientOperation
@@ -196,7 +194,8 @@ class Api(ABC):
         return self._drive(self._core.write(put))
 
     def get_many(
-        self, keys: Iterable[str | bytes], *, r: int | None = None, in_flight: int = IN_FLIGHT
+        self, keys: Iterable[str | bytes], *, r: int | None = None, in_flight: int = IN_FLIGHT,
+        on_progress: Callable[[int], None] = lambda done: None,
     ) -> BatchResult[str | bytes, Found]:
         """Read many keys, in batches with one frame for each owner.
 
@@ -204,6 +203,7 @@ class Api(ABC):
             keys: the keys, all held in memory; a repeated key is read once.
             r: number of replicas that must answer for each key, 1 to N; default: a majority.
             in_flight: number of keys in a batch, 1 to 4096. A batch begins when the batch before has ended.
+            on_progress: callback that gets the number of keys tried so far, after each batch.
 
         Returns:
             A `Found` or an error for each key, in the order of `keys`. `NotFound` is certain, as for `get`.
@@ -213,8 +213,7 @@ class Api(ABC):
                 before are lost.
         """
         found: dict[str | bytes, Found | ChordError] = {}
-        source, length = iter(to_keys(keys, "get_many")), require_in_flight(in_flight)
-        while some := list(islice(source, length)):
+        for some in key_batches(keys, "get_many", in_flight, on_progress):
             found.update(zip(some, self._drive(self._core.get_all(some, r)), strict=True))
         return BatchResult(found)
 
@@ -257,7 +256,8 @@ class Api(ABC):
         return BatchResult(bulk.outcomes)
 
     def delete_many(
-        self, keys: Iterable[str | bytes], *, w: int | None = None, sloppy: bool = True, in_flight: int = IN_FLIGHT
+        self, keys: Iterable[str | bytes], *, w: int | None = None, sloppy: bool = True, in_flight: int = IN_FLIGHT,
+        on_progress: Callable[[int], None] = lambda done: None,
     ) -> BatchResult[str | bytes, Stored]:
         """Delete many keys, in batches with one frame for each owner.
 
@@ -267,6 +267,7 @@ class Api(ABC):
             keys: the keys, all held in memory; a repeated key is deleted once.
             w, sloppy: as for `put`, for each key.
             in_flight: number of keys in a batch, 1 to 4096. A batch begins when the batch before has ended.
+            on_progress: callback that gets the number of keys tried so far, after each batch.
 
         Returns:
             A `Stored` or an error for each key, in the order of `keys`. `Stored.replicas` is empty.
@@ -276,8 +277,7 @@ class Api(ABC):
                 key were tried, and their results are lost. Nothing of its own batch was sent.
         """
         deleted: dict[str | bytes, Stored | ChordError] = {}
-        source, length = iter(to_keys(keys, "delete_many")), require_in_flight(in_flight)
-        while some := list(islice(source, length)):
+        for some in key_batches(keys, "delete_many", in_flight, on_progress):
             deletes = [self._core.to_put(key, None, w=w, sloppy=sloppy) for key in some]
             deleted.update(zip(some, self._drive(self._core.write_all(deletes)), strict=True))
         return BatchResult(deleted)

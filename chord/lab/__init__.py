@@ -3,7 +3,7 @@
 - `placement`: the interface of all schemes.
 - `hashing`: hashes of keys, independent hashes made from one hash, and generators of keys.
 - `schemes/`: one family of schemes per file; `SCHEMES` lists them by name.
-- `bigring`: models of rings of a million nodes. All look-ups run at once, also after many nodes died.
+- `bigring`: models of rings of a million nodes. All lookups run at once, also after many nodes died.
 - `theory`: formulas that measurements are compared with.
 - `numbers`: the statistics for these comparisons.
 - `experiments/`: one experiment per file, grouped by the command that runs it.

@@ -1,17 +1,17 @@
-"""Models of rings too large for real nodes; NumPy computes all look-ups at once.
+"""Models of rings too large for real nodes; NumPy computes all lookups at once.
 
 The sorted ids are one array, and fingers are computed on demand. A point is a uint64, and the circle has 2**64 points.
 With a million nodes the smallest gap is still about 10**7 points wide, so 160 bits would change nothing. A node is
 identified by its rank, its index in the sorted ids.
 
-The speed comes from one observation. A node forwards a look-up to the finger that most closely precedes the key. That
+The speed comes from one observation. A node forwards a lookup to the finger that most closely precedes the key. That
 is the finger with the largest start at or before the key's predecessor p. Finger `start` points to the first node at or
 after `start`, and that node lies at or before p exactly if `start` does. The highest digit of the distance to p
 therefore selects the finger, and one binary search finds its node.
 
 `look_up_past_the_dead` looks keys up after a share of the nodes died at once (ToN 2003, Table II). Nothing is repaired.
-A look-up detects a dead node by asking it, which costs a timeout. It remembers the nodes that it has asked, and
-continues with the next best candidate of the last node that answered. Look-ups share no knowledge.
+A lookup detects a dead node by asking it, which costs a timeout. It remembers the nodes that it has asked, and
+continues with the next best candidate of the last node that answered. Lookups share no knowledge.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ NO_OWNER = -1
 
 @dataclass(frozen=True)
 class Paths:
-    """The hops of some look-ups, and the fingers that these hops took.
+    """The hops of some lookups, and the fingers that these hops took.
 
     Attributes:
-        hops: path length of each look-up: hops from the start to the key's predecessor. It is 0 if the start is that
+        hops: path length of each lookup: hops from the start to the key's predecessor. It is 0 if the start is that
             predecessor, or the owner.
         used: shape (64,). Entry i counts the hops over fingers that start 2**i to 2**(i + 1) - 1 points away. Hops
             along a successor list are not counted.
@@ -97,13 +97,13 @@ class BigRing:
         return rng.integers(0, len(self.ids), count, dtype=np.intp), draw_points(count, rng)
 
     def look_up(self, starts: Ranks, keys: PointArray, *, digit_bits: int = 1, successors: int = 1) -> Paths:
-        """Compute the paths of many look-ups over fingers and successor lists.
+        """Compute the paths of many lookups over fingers and successor lists.
 
         A node that owns the key answers at once, with a path of 0 hops.
 
         Args:
-            starts: rank of the node that begins each look-up, shape (L,).
-            keys: point that each look-up searches, shape (L,).
+            starts: rank of the node that begins each lookup, shape (L,).
+            keys: point that each lookup searches, shape (L,).
             digit_bits: fingers start j * b**i points away for 0 < j < b, with b = 2**digit_bits; 1 gives Chord's
                 fingers.
             successors: length of the successor list, in nodes. A list of one equals finger 0 and adds nothing.
@@ -149,13 +149,13 @@ class BigRing:
         return self.successor(self.ids[here] + (left >> unit << unit)), level
 
     def walk(self, starts: Ranks, keys: PointArray) -> Ranks:
-        """Return the path length of each look-up, in hops, if nodes know only their successors.
+        """Return the path length of each lookup, in hops, if nodes know only their successors.
 
         A path ends at the key's predecessor. A node that owns the key answers at once, with a path of 0 hops.
 
         Args:
-            starts: rank of the node that begins each look-up, shape (L,).
-            keys: point that each look-up searches, shape (L,).
+            starts: rank of the node that begins each lookup, shape (L,).
+            keys: point that each lookup searches, shape (L,).
         """
         owners = self.successor(keys)
         steps: Ranks = (owners - 1 - starts) % len(self.ids)
@@ -201,19 +201,19 @@ def highest_bit(values: PointArray) -> Ranks:
     return np.asarray(np.maximum(guess - too_high, 0), np.intp)
 
 
-# -- look-ups among dead nodes -----------------------------------------------------------------------
+# -- lookups among dead nodes -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Detours:
-    """The paths and timeouts of look-ups among dead nodes: arrays with one entry per look-up.
+    """The paths and timeouts of lookups among dead nodes: arrays with one entry per lookup.
 
     Attributes:
         hops: path length: hops between live nodes, from the start to the last live node before the key.
-        timeouts: number of different dead nodes that the look-up asked.
+        timeouts: number of different dead nodes that the lookup asked.
         last_timeouts: those of `timeouts` that it first asked at the last step. This step goes from the last live node
             before the key, along its successor list, to the owner.
-        owners: rank of the live node that the look-up named as the owner. The rank is the node's index in the sorted
+        owners: rank of the live node that the lookup named as the owner. The rank is the node's index in the sorted
             ids of the ring before the failures, which include dead nodes. It is -1 if the whole successor list was
             dead at the last step.
     """
@@ -225,10 +225,10 @@ class Detours:
 
 
 class _Asked:
-    """For each look-up, the dead nodes that it has asked so far.
+    """For each lookup, the dead nodes that it has asked so far.
 
     Attributes:
-        count: number of different dead nodes that each look-up has asked.
+        count: number of different dead nodes that each lookup has asked.
     """
 
     def __init__(self, lookups: int) -> None:
@@ -236,10 +236,10 @@ class _Asked:
         self._ranks = np.full((lookups, 8), NO_OWNER, np.intp)
 
     def note(self, which: Ranks, ranks: Ranks) -> None:
-        """Add a dead node to each of these look-ups, unless it has asked that node before.
+        """Add a dead node to each of these lookups, unless it has asked that node before.
 
         Args:
-            which: indices of the look-ups, none twice.
+            which: indices of the lookups, none twice.
             ranks: the dead node that each of them asked.
         """
         new = (self._ranks[which] != ranks[:, None]).all(axis=1)
@@ -253,15 +253,15 @@ class _Asked:
 def look_up_past_the_dead(
     ring: BigRing, is_dead: NDArray[np.bool_], starts: Ranks, keys: PointArray, *, successors: int
 ) -> Detours:
-    """Compute the paths of look-ups after some nodes died and nothing was repaired.
+    """Compute the paths of lookups after some nodes died and nothing was repaired.
 
     Nodes still use the fingers and successor lists from before the failures.
 
     Args:
         ring: the ring before the failures.
         is_dead: whether each node is dead, by rank, shape (N,).
-        starts: rank of the live node that begins each look-up, shape (L,).
-        keys: point that each look-up searches, shape (L,).
+        starts: rank of the live node that begins each lookup, shape (L,).
+        keys: point that each lookup searches, shape (L,).
         successors: length of each successor list, in nodes.
     """
     nodes = len(ring)

@@ -105,9 +105,9 @@ class Placement(ABC):
     source: ClassVar[str] = ""
     """The publication."""
     lookup_cost: ClassVar[str] = ""
-    """Steps of a look-up among n nodes, as an order of growth."""
+    """Steps of a lookup among n nodes, as an order of growth."""
     memory_cost: ClassVar[str] = ""
-    """Memory that a look-up needs, as an order of growth."""
+    """Memory that a lookup needs, as an order of growth."""
     growth: ClassVar[Growth] = "one"
     has_names: ClassVar[bool] = True
     """Whether the names of nodes decide the placement.
@@ -166,7 +166,7 @@ class Placement(ABC):
     @property
     @abstractmethod
     def state_bytes(self) -> int:
-        """Bytes of state that a look-up needs: packed tables and points, without the nodes' names."""
+        """Bytes of state that a lookup needs: packed tables and points, without the nodes' names."""
 
     def shares(self) -> NDArray[np.float64] | None:
         """Return each node's exact share of all possible hashes.

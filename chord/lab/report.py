@@ -43,7 +43,7 @@ DIFFERENCES = (
      "The names of a ring's nodes decide its kept share and its evenness. The table of draws has the distribution, and "
      "the printed figures lie inside it."),
     ("Golubtsov's times are in another order than ours.",
-     "There, jump is faster than every ring. Here, one look-up by jump takes longer than on every ring, because "
+     "There, jump is faster than every ring. Here, one lookup by jump takes longer than on every ring, because "
      "jump's loop runs in the interpreter. A ring's binary search is one call of compiled code. The table *order* has "
      "both orders."),
     ("Golubtsov's listing of jump starts at `b = 1`.",

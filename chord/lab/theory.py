@@ -19,19 +19,19 @@ GAPS_LOG2_MIN = -24
 
 @cache
 def finger_use(digit_bits: int = 1) -> dict[int, float]:
-    """Return the probability that a look-up uses a finger, for each digit of the distance to its goal.
+    """Return the probability that a lookup uses a finger, for each digit of the distance to its goal.
 
     A finger of base b skips a multiple of a power of b. The digit is that power's place in the remaining distance to
-    the key's predecessor, which is uniform at first. A look-up takes a finger of a digit exactly if that digit of the
+    the key's predecessor, which is uniform at first. A lookup takes a finger of a digit exactly if that digit of the
     distance is not zero.
 
-    The look-up reaches the finger's start exactly, but the finger's node lies a gap behind the start. That gap is
+    The lookup reaches the finger's start exactly, but the finger's node lies a gap behind the start. That gap is
     exponential with mean 1, and at most the remaining distance. The function therefore carries the density of the
     remaining distance from digit to digit. The part below the digit stays. Each part above it moves down by j b**i and
     then loses an exponential.
 
-    If the digits are much wider than a gap, the density stays uniform, and (b - 1) / b of the look-ups take a finger.
-    If they are narrower, the look-up has more and more often reached the predecessor already.
+    If the digits are much wider than a gap, the density stays uniform, and (b - 1) / b of the lookups take a finger.
+    If they are narrower, the lookup has more and more often reached the predecessor already.
 
     Args:
         digit_bits: the base of the fingers is b = 2**digit_bits.
@@ -56,8 +56,8 @@ def finger_use(digit_bits: int = 1) -> dict[int, float]:
 def _minus_exponential(density: NDArray[np.float64], cell: float) -> NDArray[np.float64]:
     """Return the density of max(0, X - G) with G exponential of mean 1.
 
-    X is the remaining distance of a look-up, and G the gap behind a finger's start. Mass that falls to 0 is left out,
-    because that look-up has arrived. The density is constant within each cell, so the integral is exact. The result is
+    X is the remaining distance of a lookup, and G the gap behind a finger's start. Mass that falls to 0 is left out,
+    because that lookup has arrived. The density is constant within each cell, so the integral is exact. The result is
     the mean over each cell.
 
     Args:
@@ -83,7 +83,7 @@ def path_constant(digit_bits: int = 1) -> float:
 
 
 def mean_path(nodes: int, digit_bits: int = 1) -> float:
-    """Return the mean path length of look-ups in hops, on a large ring of `nodes` nodes with fingers only.
+    """Return the mean path length of lookups in hops, on a large ring of `nodes` nodes with fingers only.
 
     The fingers are of base 2**digit_bits.
     """

@@ -38,7 +38,7 @@ def storage(config: NodeConfig, incarnation: bytes) -> Storage:
     """
     if config.data_dir is None:
         return MemoryStorage(config.ring.circle, incarnation)
-    path, staged_bytes_max = Path(config.data_dir) / RECORDS, config.limits.staged_bytes_max
+    path, limits = Path(config.data_dir) / RECORDS, config.limits
 
     def require_there() -> None:
         """Raise `OSError` if the file is gone.
@@ -48,7 +48,12 @@ def storage(config: NodeConfig, incarnation: bytes) -> Storage:
         os.stat(path)
 
     return SqliteStorage(
-        config.ring.circle, config.data_dir, incarnation, require_there, staged_bytes_max=staged_bytes_max
+        config.ring.circle,
+        config.data_dir,
+        incarnation,
+        require_there,
+        staged_bytes_max=limits.staged_bytes_max,
+        free_bytes_min=limits.free_bytes_min,
     )
 
 

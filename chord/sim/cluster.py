@@ -187,9 +187,9 @@ class Cluster(TestRing):
         identity: IdentityStore = self._identity(host)
         machine = _Machine(self, host)
         if self.has_disk(host):
-            disk, staged_bytes_max = self.disk(host), config.limits.staged_bytes_max
+            disk, limits = self.disk(host), config.limits
             storage: Storage = SimulatedStorage(
-                circle, disk, incarnation, staged_bytes_max,
+                circle, disk, incarnation, limits.staged_bytes_max, limits.free_bytes_min,
                 on_put=machine.put, on_drop=machine.drop, on_lend=machine.lend,
             )  # fmt: skip
             identity = DiskIdentity(disk)

@@ -311,6 +311,10 @@ class Disk:
                 self._keep_undo(image.apply(change))
             raise InDoubt("disk I/O error")
 
+    def has_room(self, size: int) -> bool:
+        """Return whether the disk has room for this many more bytes."""
+        return self.used_bytes + size <= self.capacity_bytes
+
     def _keep_undo(self, undo: ImageChange) -> None:
         earlier = self._unsynced
         if earlier is not None:

@@ -163,6 +163,10 @@ class SimulatedFile:
         self._disk.write(ImageChange(rows, notes, max(key_epoch, self.key_epoch)))
         self.key_epoch = max(key_epoch, self.key_epoch)
 
+    def has_room(self, size: int) -> bool:
+        """Return whether the disk has room for this many more bytes."""
+        return self._disk.has_room(size)
+
 
 def is_sound(circle: Circle, row: StoredRow) -> bool:
     """Return whether a row is whole enough that the store counts it when it opens.
@@ -235,7 +239,7 @@ class SimulatedStorage(SqliteStorage):
         circle: of the ring; records of another circle are refused.
         disk: the disk; the store keeps the records on it.
         incarnation: of the store, if it is new.
-        staged_bytes_max: limit of the bytes of changes that wait for the disk.
+        staged_bytes_max, free_bytes_min: limits; see `Limits`.
         on_put, on_drop, on_lend: callbacks as for `WatchedStorage`. The first two are called when a change is visible,
             even if it is not durable.
     """
@@ -246,6 +250,7 @@ class SimulatedStorage(SqliteStorage):
         disk: Disk,
         incarnation: bytes,
         staged_bytes_max: int = Limits().staged_bytes_max,
+        free_bytes_min: int = Limits().free_bytes_min,
         *,
         on_put: Callable[[Record, bool], object] = lambda record, is_own: None,
         on_drop: Callable[[Record], object] = lambda record: None,
@@ -257,6 +262,7 @@ class SimulatedStorage(SqliteStorage):
             "",
             incarnation,
             staged_bytes_max=staged_bytes_max,
+            free_bytes_min=free_bytes_min,
             file=SimulatedFile(circle, disk, mount),
             worker=DiskWorker(disk, mount),
         )

@@ -287,8 +287,8 @@ class Database(Protocol):
         notes: the notes that the opening found undamaged, by name.
         damaged_notes: the names of the notes that the opening found damaged.
 
-    Concurrency: `open`, `close` and `write` block. A worker (`chord/store/worker.py`) calls them, one at a time. The
-    event loop calls the other methods.
+    Concurrency: `open`, `close`, `write` and `has_room` block. A worker (`chord/store/worker.py`) calls them, one at a
+    time. The event loop calls the other methods.
     """
 
     incarnation: bytes
@@ -360,3 +360,6 @@ class Database(Protocol):
             Refused: nothing was written.
             InDoubt: the transaction may or may not be on the disk.
         """
+
+    def has_room(self, size: int) -> bool:
+        """Return whether the disk has room for this many more bytes. Blocks, like `write`."""

@@ -87,6 +87,7 @@ class GroupCommit:
         take_back: called to roll back all changes that are not durable, after a transaction was refused. Waiting
             callers wake afterwards.
         bytes_max: limit for the changes that are not durable, in bytes; see `add`.
+        free_bytes_min: bytes that must fit on the disk before `refusal` is cleared.
 
     Attributes:
         key_epoch: the last key epoch given out; durable with the next transaction.
@@ -97,7 +98,7 @@ class GroupCommit:
         began_s: when the transaction under way began, in seconds on Trio's clock; None if idle.
         failed: set when the disk has failed. From then on nothing is written.
         failure: why the disk failed; "" as long as it has not.
-        refusal: why the last transaction failed; "" if it did not, and before the first.
+        refusal: why the store may refuse writes, or ""; see `Storage.refusal`.
         transactions, rows_written: the numbers of transactions and of rows in them since the opening.
         commit_times: how long the transactions took, in seconds.
     """
@@ -109,12 +110,14 @@ class GroupCommit:
         settle: Callable[[Group], object],
         take_back: Callable[[], object],
         bytes_max: int,
+        free_bytes_min: int,
     ) -> None:
         self._file = file
         self._worker = worker
         self._settle = settle
         self._take_back = take_back
         self._bytes_max = bytes_max
+        self._free_bytes_min = free_bytes_min
         self._is_called = False
         self.key_epoch = 0
         self.cut_note: dict[bytes, bytes] = {}
@@ -199,16 +202,26 @@ class GroupCommit:
             return
         group, self.following = self.following, Group()
         self.under_way, self.began_s = group, trio.current_time()
-        write = partial(self._file.write, group.rows, {**group.notes, **self.cut_note}, self.key_epoch)
+        notes, is_doubtful = {**group.notes, **self.cut_note}, bool(self.refusal)
+        write = partial(self._write, group.rows, notes, self.key_epoch, is_doubtful)
         self._worker.start(write, partial(self._written, group, self.cut_note), self._file.close)
 
-    def _written(self, group: Group, cut_note: dict[bytes, bytes], result: Outcome[None]) -> None:
+    def _write(self, rows: RowChanges, notes: NoteChanges, key_epoch: int, is_doubtful: bool) -> bool:
+        """Run a transaction in the worker, and return whether the store takes writes now.
+
+        After a refusal, a small transaction proves nothing about the next put. So the disk must have room for
+        `free_bytes_min` more bytes. Otherwise a node on a nearly full disk would recover and fail again all the time.
+        """
+        self._file.write(rows, notes, key_epoch)
+        return not is_doubtful or self._file.has_room(self._free_bytes_min)
+
+    def _written(self, group: Group, cut_note: dict[bytes, bytes], result: Outcome[bool]) -> None:
         """Handle the end of a transaction: wake its callers, and start the next one."""
         if self.began_s is not None:
             self.commit_times.note(trio.current_time() - self.began_s)
         self.under_way = self.began_s = None
         try:
-            result.unwrap()
+            takes_writes = result.unwrap()
         except Refused as error:
             self.refusal = str(error)
             self._take_back()
@@ -218,7 +231,8 @@ class GroupCommit:
             self.fail(str(error))
             self._end(group, self.in_doubt())
         else:
-            self.refusal = ""
+            if takes_writes:
+                self.refusal = ""
             self.transactions += 1
             if self.cut_note is cut_note:  # otherwise a newer cut was made meanwhile
                 self.cut_note = {}

@@ -102,6 +102,7 @@ class SqliteStorage:
         before_commit: called in the writing thread before each commit; ignored if `file` is given. Tests use it to
             fail.
         staged_bytes_max: limit for changes that are not durable, in bytes; see `Limits`.
+        free_bytes_min: bytes that must fit on the disk before `refusal` is cleared; see `Limits`.
         file: the database; by default the file in that directory.
         worker: runs blocking calls; by default in threads.
 
@@ -119,6 +120,7 @@ class SqliteStorage:
         before_commit: Callable[[], None] = lambda: None,
         *,
         staged_bytes_max: int = Limits().staged_bytes_max,
+        free_bytes_min: int = Limits().free_bytes_min,
         file: Database | None = None,
         worker: Worker | None = None,
     ) -> None:
@@ -129,7 +131,9 @@ class SqliteStorage:
         self._rows = Rows(circle, self._file, self._unreadable)
         self._notes = Notes({})
         self._lent = LentActors(None, False, 0)
-        self._commits = GroupCommit(self._file, self._worker, self._settle, self._take_back, staged_bytes_max)
+        self._commits = GroupCommit(
+            self._file, self._worker, self._settle, self._take_back, staged_bytes_max, free_bytes_min
+        )
 
     # -- opening and closing --------------------------------------------------------------------
 
@@ -515,7 +519,7 @@ class SqliteStorage:
 
     @property
     def refusal(self) -> str:
-        """Why the last transaction failed; "" if it did not, and before the first."""
+        """Why the store may refuse writes, or ""; see `Storage.refusal`."""
         return self._commits.refusal
 
     def _rows_of(self, batch: Batch) -> tuple[dict[RowPlace, StoredRow | None], dict[RowPlace, StoredRow | None]]:

@@ -12,6 +12,7 @@ import os
 import sqlite3
 import stat
 import struct
+import tempfile
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, suppress
 from hashlib import blake2b
@@ -122,7 +123,7 @@ class FileCut:
 class StoreFile:
     """The file of one store. Satisfies `chord.store.database.Database`.
 
-    Concurrency: `open`, `write` and `close` block. A thread calls them, one at a time.
+    Concurrency: `open`, `write`, `has_room` and `close` block. A thread calls them, one at a time.
 
     Args:
         circle: of the ring; the file of another circle is refused.
@@ -362,6 +363,19 @@ class StoreFile:
             kind = Refused if _is_one_of(error, definite) else InDoubt
             raise kind(error.strerror or str(error) if isinstance(error, OSError) else str(error)) from error
         self.key_epoch = max(key_epoch, self.key_epoch)
+
+    def has_room(self, size: int) -> bool:
+        """Return whether the disk has room for this many more bytes.
+
+        The call writes them to a file without a name. Unlike the free space that the file system reports, this also
+        obeys quotas. The bytes are not synced, and the room is free again at the end.
+        """
+        try:
+            with tempfile.TemporaryFile(dir=self.path.parent) as file:
+                file.write(bytes(size))
+        except OSError:
+            return False
+        return True
 
     def _change(
         self, rows: Mapping[RowPlace, StoredRow | None], notes: Mapping[bytes, bytes | None], key_epoch: int

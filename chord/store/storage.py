@@ -140,9 +140,11 @@ class Storage(Protocol):
 
     @property
     def refusal(self) -> str:
-        """Why the last transaction failed; "" if it did not, and before the first.
+        """Why the store may refuse writes: the reason of the last transaction that failed, or "".
 
-        The disk may be full or read-only, for example. `Overloaded` is not reported here.
+        The disk may be full or read-only, for example. The reason stays until a transaction succeeds and
+        `free_bytes_min` bytes (see `Limits`) fit on the disk. Until then small writes may succeed. `Overloaded` is not
+        reported here.
         """
 
     @property

@@ -142,14 +142,16 @@ def leave_json(node: Status, seconds: float) -> Json:
     return {"node": node.name, "address": node.address, "left": True, "seconds": round(seconds, 3)}
 
 
-def signal_json(node: Status, signal: int) -> Json:
+def signal_json(name: str, address: str, pid: int, signal: int) -> Json:
     """Return the result of sending a signal to a node's process as JSON.
 
     Args:
-        node: the status of the node before the signal.
+        name: the name of the node.
+        address: its address.
+        pid: its process id.
         signal: the number of the signal.
     """
-    return {"node": node.name, "address": node.address, "pid": node.pid, "signal": signal}
+    return {"node": name, "address": address, "pid": pid, "signal": signal}
 
 
 def removal_json(address: str, reported: Iterable[str], errors: Mapping[str, ChordError]) -> Json:

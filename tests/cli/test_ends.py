@@ -273,7 +273,7 @@ def test_interrupted_bench_gives_no_verdict(run: Run, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Bench, "_clean_up", clean_up)
     ended = run("bench")
     assert (ended.code, ended.out, "PASS" in ended.err) == (130, "", False)
-    assert "interrupted; 0 of 10 lines were measured, no verdict" in ended.err
+    assert "interrupted; 0 of 10 lines were measured in part, no verdict" in ended.err
     ended = run("bench", "--json")
     shape = ended.json("bench")
     assert (ended.code, shape["verdict"], shape["rows"], shape["interrupted"]) == (130, None, [], True)

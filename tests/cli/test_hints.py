@@ -184,10 +184,11 @@ async def test_wrong_advertised_address_is_named_as_the_cause() -> None:
     wrong, contact = UNUSED, "127.0.0.1:1"
     joining = NodeConfig(listen="127.0.0.1:0", advertise=wrong, join=(contact,))
     why = await serve._why_not_ready(joining, {})
-    assert why == f"the advertised address {wrong} does not lead to this node: connection refused"
+    assert why == f"(the advertised address {wrong} does not lead to this node: connection refused)"
     plain = NodeConfig(listen="127.0.0.1:0", join=(contact, "127.0.0.1:2"))
     why = await serve._why_not_ready(plain, {contact: "connection refused"})
-    assert why == "127.0.0.1:1: connection refused; 127.0.0.1:2: no answer yet"
+    assert why == "(127.0.0.1:1: connection refused; 127.0.0.1:2: no answer yet). Does --join name a node of the ring?"
+    assert await serve._why_not_ready(NodeConfig(listen="127.0.0.1:0"), {}) == "(resuming)"
 
 
 async def test_joining_node_repeats_why_it_is_not_ready(
@@ -202,7 +203,8 @@ async def test_joining_node_repeats_why_it_is_not_ready(
     began = trio.current_time()
     await serve._until_ready(Joining(), {"127.0.0.1:1": "connection refused"})  # type: ignore[arg-type]
     assert capsys.readouterr().err.splitlines() == [
-        f"n7 is not in the ring yet after {seconds} s and goes on trying (127.0.0.1:1: connection refused)"
+        f"n7 is not in the ring yet after {seconds} s and goes on trying (127.0.0.1:1: connection refused). "
+        "Does --join name a node of the ring?"
         for seconds in (2, 12, 22)
     ]
 

@@ -389,10 +389,12 @@ async def test_get_many_finds_all_and_names_absent_keys(open_client: Open) -> No
     store = Store(*[Busy(after_ms=1)] * 7)
     store.values = {b"k%d" % i: b"v%d" % i for i in range(150)}
     keys: list[str | bytes] = [f"k{i}" for i in range(150)] + [b"none", "k3"]
+    reported: list[int] = []
     with fake_node(store) as node:
         async with open_client(node.address) as client:
-            found = await client.get_many(iter(keys), in_flight=64, r=2)
+            found = await client.get_many(iter(keys), in_flight=64, r=2, on_progress=reported.append)
     assert list(found) == keys[:-1]
+    assert reported == [64, 128, 151]
     assert [type(error) for error in found.errors.values()] == [NotFound]
     assert isinstance(found[b"none"], NotFound)
     assert [one.value for one in found.ok.values()] == [b"v%d" % i for i in range(150)]
@@ -738,12 +740,14 @@ async def test_indefinite_write_outlives_a_later_refusal(open_client: Open) -> N
 
 
 async def test_delete_many_deletes_each_key_once(open_client: Open) -> None:
-    store = Store()
+    store, reported = Store(), []  # type: ignore[var-annotated]
     with fake_node(store) as node:
         async with open_client(node.address) as client:
             assert not (await client.put_many([(f"k{i}", b"v") for i in range(10)])).errors
-            result = await client.delete_many((f"k{i % 9}" for i in range(20)), in_flight=4)
+            keys = (f"k{i % 9}" for i in range(20))
+            result = await client.delete_many(keys, in_flight=4, on_progress=reported.append)
     assert list(result.ok) == [f"k{i}" for i in range(9)]
+    assert reported == [4, 8, 9]
     assert store.values == {b"k9": b"v"}
     deletes = [put.key for put in node.requests(Put) if put.value is None]  # type: ignore[attr-defined]
     assert sorted(deletes) == [f"k{i}".encode() for i in range(9)]

@@ -260,7 +260,7 @@ def test_slow_scheme_gets_a_sample_with_a_note(monkeypatch: pytest.MonkeyPatch) 
     assert stability.passed
     assert [row.values[2] for row in evenness.rows] == [250, 50, 50, 250]
     notes = " ".join(evenness.notes)
-    assert "A sample of 1,000 keys, because each look-up asks every node: rendezvous, jump-naive" in notes
+    assert "A sample of 1,000 keys, because each lookup asks every node: rendezvous, jump-naive" in notes
     assert f"a std of {math.sqrt(19 / 1000):.2%} of the mean" in notes
     assert "4 of 4 schemes are as even as chance allows" in headline_of(compare.draw_evenness, result)
     figure = blank()

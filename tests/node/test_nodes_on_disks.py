@@ -9,11 +9,12 @@ import pytest
 import trio
 
 from chord.errors import ChordError, WritesRefused
+from chord.events import Emitted, HealthChanged
 from chord.ids import Arc, Point
 from chord.node import Node
 from chord.replication.records import Records
 from chord.sim.cluster import cluster
-from chord.sim.disk import flash
+from chord.sim.disk import FULL, flash
 from chord.store.storage import Batch
 from chord.wire.messages import Put, Record
 from tests.support.rings import get, only, owner, patiently, put, virtual
@@ -118,6 +119,32 @@ async def test_full_disk_refuses_puts_and_serves_reads() -> None:
         disk.capacity_bytes = 1 << 20
         await put(node, b"k", b"w")
         assert await get(node, b"k") == (b"w",)
+
+
+@virtual
+async def test_node_on_a_nearly_full_disk_does_not_flap() -> None:
+    """A small note fits; the next put does not. So the node has not recovered."""
+    happened: list[Emitted] = []
+    async with cluster(sync_delay=flash, observe=happened.append) as machines:
+        node = await machines.start(join=())
+        await node.ready()
+        disk = machines.disk(node.name)
+        disk.fill(2000)
+        for _ in range(10):
+            with pytest.raises(WritesRefused, match="database or disk is full"):
+                await put(node, b"large", bytes(10_000))
+            await put(node, b"small", b"v")
+            await trio.sleep(10)
+        assert reports(happened) == [f"its store takes no writes: {FULL}"]
+        assert node._local_status().state == "degraded"
+        disk.fill(node._host.limits.free_bytes_min)
+        await trio.sleep(10)
+        assert reports(happened)[1:] == [""]
+        assert node._local_status().state == "ready"
+
+
+def reports(happened: list[Emitted]) -> list[str]:
+    return [emitted.event.why for emitted in happened if isinstance(emitted.event, HealthChanged)]
 
 
 @virtual

@@ -44,6 +44,9 @@ GRACE_S, FULL_GRACE_S = 20.0, 6.0
 TIMING = {"grace_s": GRACE_S, "anti_entropy_s": 10.0, "disk_stop_s": 20.0}
 
 SMALL_DISK_BYTES = 16 << 20
+LITTLE_ROOM_BYTES = 1 << 20  # less than the default of `free_bytes_min`
+NEARLY_FULL_LOOKS = 30
+DISK_IS_FULL = "its store takes no writes"
 NO_MOUNT = "this machine does not let its users mount a file system in a namespace"
 NO_FAKETIME = "faketime is not installed: apt install faketime"
 
@@ -305,8 +308,14 @@ def scene_full_disk(cluster: Cluster, load: Load, tell: Tell) -> None:
             assert owned
             require_readable(cluster.addresses, owned, "a full disk is no reason not to read")
             assert cluster.all[-1].process.poll() is None
+            address = cluster.addresses[-1]
+            eventually(lambda: DISK_IS_FULL in cluster.troubles(address))
+            disk.leave(LITTLE_ROOM_BYTES)
+            for _ in range(NEARLY_FULL_LOOKS):  # a node that recovers by a small write flaps
+                time.sleep(0.1)
+                assert DISK_IS_FULL in cluster.troubles(address)
             disk.empty()
-            time.sleep(1)
+            eventually(lambda: not cluster.troubles(address))
         verify(cluster, oracle, tell, "full disk")
         cluster.kill(-1)
 

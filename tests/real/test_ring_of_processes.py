@@ -9,6 +9,9 @@ import socket
 import threading
 import time
 from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -247,6 +250,59 @@ def test_peer_names_a_contact_that_is_another_program() -> None:
         other.shutdown(socket.SHUT_RDWR)
         thread.join()
     assert "what listens there does not answer as a node of this ring (unknown kind of frame: 72)" in line
+
+
+@pytest.mark.parametrize("is_http", [True, False], ids=["HTTP server", "silent listener"])
+def test_peer_names_a_contact_that_says_nothing(is_http: bool) -> None:
+    """An HTTP server waits for the end of a line, which our hello does not have."""
+    with contact_without_hello(is_http) as contact, Peers() as peers:
+        waiting = peers.start("--join", contact)
+        assert waiting.process.stderr is not None
+        while "no answer yet" in (line := waiting.process.stderr.readline()):
+            pass
+        waiting.kill(signal.SIGTERM)
+        assert waiting.ended() == 128 + signal.SIGTERM, "the peer was not in the ring"
+        assert f"({contact}: connected, but received no hello within 5 s). Does --join name a node of the ring?" in line
+        assert chord("up", "-n", "2", "--join", contact, expect=4) == (
+            f"error: no answer from {contact} (connected, but received no hello). Another program may have that port, "
+            "or the node hangs. Check what listens there, or name another: --join\n"
+        )
+
+
+def test_nodes_of_one_name_are_told_apart_by_address() -> None:
+    with Peers() as peers:
+        first = peers.start("--name", "twin").ready()
+        second = peers.start("--name", "twin", "--join", first.address).ready()
+        ideal(first.address)
+        for command in ("leave", "kill"):
+            said = chord(command, "twin", node=first.address, expect=2)
+            at = ", ".join(sorted((first.address, second.address)))
+            assert said == f"error: 2 nodes of the ring are called 'twin'. Name one by its address: {at}\n"
+        second.kill(signal.SIGSTOP)
+        try:
+            said = chord("kill", "twin", "--signal", "9", node=first.address, expect=2)
+            assert "2 nodes of the ring are called 'twin'" in said, "the other twin must not get the signal"
+        finally:
+            second.kill(signal.SIGCONT)
+        chord("leave", second.address, node=first.address)
+        assert second.ended() == 0
+
+
+@contextmanager
+def contact_without_hello(is_http: bool) -> Iterator[str]:
+    """Run a program that accepts connections and sends no hello; yield its address."""
+    if not is_http:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            yield f"127.0.0.1:{silent.getsockname()[1]}"
+            return
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_hostile_bytes_do_not_harm_a_node() -> None:

@@ -80,6 +80,11 @@ class SmallDisk:
             while file.write(bytes(4096)):
                 pass
 
+    def leave(self, size: int) -> None:
+        """Make room for this many bytes on a full disk."""
+        with (self.seen / "ballast").open("r+b") as file:
+            file.truncate(file.seek(0, os.SEEK_END) - size)
+
     def empty(self) -> None:
         """Make room again."""
         (self.seen / "ballast").unlink()

@@ -10,7 +10,7 @@ stay poor: 15.6 % with 21 probes.
 
 *Bounded loads* (Mirrokni et al. 2018) gives no node more than ceil(c m / n) of m keys. The price is that keys move
 between old nodes when a node is added. They also move when a key arrives or departs. A departure makes room for a key
-that had to walk on, and the capacity itself depends on m. A look-up walks as far as its key had to.
+that had to walk on, and the capacity itself depends on m. A lookup walks as far as its key had to.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def _changes(cells: list[BoundsCell]) -> Table:
         f"{cells[0].changes.keys if cells[0].changes else 0:,} keys on {cells[0].setting.nodes} nodes; {CHANGES} more "
         "arrive one by one, and then as many random ones depart. A move is that of another key.",
         "All nodes have the same capacity, ceil(c m / n). Most keys move when a change of m changes it.",
-        "A look-up passes the full nodes at which its key found no room. The most is the worst look-up.",
+        "A lookup passes the full nodes at which its key found no room. The most is the worst lookup.",
     )
     bar = "on average no more than 4 max(1 / (c - 1)^2, 1) moves per change, and nodes passed"
     return Table("bounded_changes", "Bounded loads: keys that arrive and depart", columns, tuple(rows), bar, notes)

@@ -47,12 +47,12 @@ FEW_KEYS = 100
 SECTIONS_PER_NODE = 10
 """Sections per node below which one more section is over a tenth of the load."""
 STEPS_MAX = 1_000_000_000
-"""Largest number of keys times nodes for schemes that ask every node in a look-up.
+"""Largest number of keys times nodes for schemes that ask every node in a lookup.
 
 Above it, only a sample of the keys is placed. The limit corresponds to about ten seconds of work.
 """
 ASKED_MAX = 64
-"""Number of nodes up to which a look-up that asks every node is advised."""
+"""Number of nodes up to which a lookup that asks every node is advised."""
 CLOSE = 1.5
 """Factor up to which a std counts as even as chance allows.
 
@@ -99,7 +99,7 @@ class ComparisonCell:
         heavy: largest relative difference of a node from its due share if every second node weighs two. None if the
             scheme has no weights.
         met: share of the first 10,000 keys with two of their three copies on one node; None for fewer than three nodes.
-        state_bytes: memory that a look-up needs, before growing.
+        state_bytes: memory that a lookup needs, before growing.
         removes: the nodes that can be removed. "any": each single one. "the last": only the node with the highest
             number. "by half": only half of the nodes at once. "none": no node.
         is_consistent: whether the scheme claims that a change moves no key between two nodes that stay.
@@ -124,7 +124,7 @@ def plan(
 ) -> list[ComparisonSetting]:
     """Return the measurement to make for each scheme, which grows from `nodes` nodes to `then`.
 
-    At quick scale there are fewer keys. A scheme that asks every node in each look-up gets a sample of the keys.
+    At quick scale there are fewer keys. A scheme that asks every node in each lookup gets a sample of the keys.
     `weights` has one weight per node; empty: all equal. The seed decides generated keys and the names of nodes.
     """
     if scale == "quick":
@@ -142,7 +142,7 @@ def deals_sections(factory: Factory) -> bool:
 
 
 def asks_all(factory: Factory) -> bool:
-    """Whether the cost of a look-up grows in proportion to the number of nodes."""
+    """Whether the cost of a lookup grows in proportion to the number of nodes."""
     return build(factory, ["any"]).lookup_cost == "O(n)"
 
 
@@ -258,7 +258,7 @@ def _evenness(result: Result[ComparisonCell]) -> Table:
         names = ", ".join(cell.setting.scheme for cell in result.cells if cell.setting.keys.total == size)
         by_chance = chance_deviation(sampled(setting.keys, size), setting.nodes)
         notes.append(
-            f"A sample of {size:,} keys, because each look-up asks every node: {names}. By chance, a sample of this "
+            f"A sample of {size:,} keys, because each lookup asks every node: {names}. By chance, a sample of this "
             f"size has a std of {by_chance:.2%} of the mean."
         )
     coarse = [cell.setting.scheme for cell in result.cells if deals_sections(cell.setting.factory)]
@@ -297,7 +297,7 @@ def _stability(result: Result[ComparisonCell]) -> Table:
 
 def _abilities(result: Result[ComparisonCell]) -> Table:
     columns = (
-        Column("scheme"), Column("state (bytes)", ",d"), Column("look-up"), Column("memory"),
+        Column("scheme"), Column("state (bytes)", ",d"), Column("lookup"), Column("memory"),
         Column("weights: worst node off by", ".1%"),
         Column("nodes that can go"), Column("placed by"), Column("two of 3 copies on one node", ".1%"),
         Column("in full"), Column("published in"),
@@ -316,7 +316,7 @@ def _abilities(result: Result[ComparisonCell]) -> Table:
         "Nodes may have any names in all schemes. If keys are placed by number, a table maps numbers to names, and a "
         "new node can take over a number.",
         f"Weights: every second node weighs two. Copies: {COPIES} of each of {asked:,} keys.",
-        "State is the memory that a look-up needs: packed tables and points, without the nodes' names and addresses.",
+        "State is the memory that a lookup needs: packed tables and points, without the nodes' names and addresses.",
     )
     return Table("abilities", "Other properties: memory, weights, names", columns, tuple(rows), notes=notes)
 
@@ -325,7 +325,7 @@ def advice(result: Result[ComparisonCell]) -> str:
     """Return one sentence that advises on a scheme for these keys and nodes.
 
     A scheme is eligible if it can grow and lose any node, moves no key between nodes that stay, and supports the
-    weights. A scheme that asks every node in a look-up is eligible for at most 64 nodes. Of the schemes that are as
+    weights. A scheme that asks every node in a lookup is eligible for at most 64 nodes. Of the schemes that are as
     even as chance allows, the sentence names the one with the least memory. If none is, it names the most even scheme.
     If one key has more requests than a node's fair share, it advises to split or cache that key instead.
     """

@@ -1,6 +1,6 @@
 """Jump consistent hash: its lemma, its cost and its evenness.
 
-Let ch(k, n) be the bucket of key k among n buckets. The lemma is P(ch(k, n) = ch(k, m)) = m / n for m ≤ n. A look-up
+Let ch(k, n) be the bucket of key k among n buckets. The lemma is P(ch(k, n) = ch(k, m)) = m / n for m ≤ n. A lookup
 visits H(n) = 1 + 1/2 + … + 1/n buckets on average, and each bucket is equally likely.
 
 An anonymous article on consistent hashing prints a standard deviation "below 0.0000001 %". This is that of bucket
@@ -57,7 +57,7 @@ class JumpCell:
 
     Attributes:
         same: share of the keys that are in the same bucket among m buckets and among n, by (m, n).
-        visited: mean number of buckets that a look-up among n buckets visits, by n.
+        visited: mean number of buckets that a lookup among n buckets visits, by n.
         counts: number of keys in each bucket, by the number of buckets.
     """
 
@@ -73,7 +73,7 @@ def plan(scale: Scale, seed: int) -> list[JumpSetting]:
 
 
 def measure(setting: JumpSetting) -> JumpCell:
-    """Place the keys on 1, 2, 3, … buckets, and count the jumps of their look-ups."""
+    """Place the keys on 1, 2, 3, … buckets, and count the jumps of their lookups."""
     hashes = random_hashes(np.random.default_rng(setting.seed), setting.keys)
     names = node_names(max(*SAMPLED, setting.most), setting.seed)
     visits = np.zeros(setting.keys, np.int64)
@@ -164,7 +164,7 @@ def _cost(cell: JumpCell) -> Table:
         errors = (found - law) / error if error else 0.0
         rows.append(Row((n, found, law, errors), abs(errors) <= ERRORS_WITHIN and (n > 1 or found == 1)))
     bar = "within 4 standard errors of H(n)"
-    return Table("jump_visits", "Jumps of a look-up, the first into bucket 0", columns, tuple(rows), bar, (_of(cell),))
+    return Table("jump_visits", "Jumps of a lookup, the first into bucket 0", columns, tuple(rows), bar, (_of(cell),))
 
 
 def _buckets(cell: JumpCell) -> Table:
@@ -209,12 +209,12 @@ def _shares(cell: JumpCell) -> Table:
 
 
 def draw(result: Result[JumpCell], figure: Figure) -> None:
-    """Plot the measured lemma and look-up cost beside their formulas."""
+    """Plot the measured lemma and lookup cost beside their formulas."""
     (cell,) = result.cells
     most = cell.setting.most
     headline(
         figure,
-        f"From m buckets to n jump keeps the share m / n of the keys. A look-up visits ln n + 0.58 of n buckets, "
+        f"From m buckets to n jump keeps the share m / n of the keys. A lookup visits ln n + 0.58 of n buckets, "
         f"{cell.visited[most]:.1f} of {most}",
     )
     left, right = figure.subplots(1, 2)
@@ -230,7 +230,7 @@ def draw(result: Result[JumpCell], figure: Figure) -> None:
     right.plot(shown, [cell.visited[n] for n in shown], "o", color=BLUE, markersize=4, label="measured")
     right.set_xscale("log", base=2)
     right.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    dress(right, "buckets n", "buckets that a look-up visits")
+    dress(right, "buckets n", "buckets that a lookup visits")
 
 
 EXPERIMENT = Experiment(

@@ -1,4 +1,4 @@
-"""The memory that a look-up needs among thousands of servers.
+"""The memory that a lookup needs among thousands of servers.
 
 An article on consistent hashing says that a ring with vnodes takes megabytes for thousands of servers. A point of the
 lab's ring takes 12 bytes: 8 for its place and 4 for its server's number. So v points on each of n servers take 12 n v
@@ -33,7 +33,7 @@ class MemorySetting(NamedTuple):
 
 @dataclass(frozen=True)
 class MemoryCell:
-    """The bytes of state that a look-up needs, under one setting."""
+    """The bytes of state that a lookup needs, under one setting."""
 
     setting: MemorySetting
     state_bytes: int
@@ -67,7 +67,7 @@ def tables(result: Result[MemoryCell]) -> list[Table]:
         Field("state (MB)", ",.3f", lambda cell: cell.state_bytes / MEGABYTE),
         Field("bytes per server", ",.1f", lambda cell: cell.state_bytes / cell.setting.servers),
     ]
-    notes = ("State is the memory that a look-up needs: packed tables and points, without the servers' names.",)
+    notes = ("State is the memory that a lookup needs: packed tables and points, without the servers' names.",)
     bar = f"a ring takes {POINT_BYTES} bytes per point, and with 100 vnodes or more at least a megabyte"
     return [Table.of("memory", "Memory among thousands of servers", fields, result.cells, is_met, bar, notes)]
 

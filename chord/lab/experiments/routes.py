@@ -61,7 +61,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 class RoutesSetting(NamedTuple):
-    """A way to route on a ring of `nodes` nodes, and the number of look-ups. `variant` is its name in `VARIANTS`."""
+    """A way to route on a ring of `nodes` nodes, and the number of lookups. `variant` is its name in `VARIANTS`."""
 
     variant: str
     nodes: int
@@ -105,7 +105,7 @@ def plan(nodes: int, scale: Scale, seed: int) -> list[RoutesSetting]:
 
 
 def measure(setting: RoutesSetting) -> RoutesCell:
-    """Measure the hops of random look-ups, and the routing entries of some nodes."""
+    """Measure the hops of random lookups, and the routing entries of some nodes."""
     nodes = setting.nodes
     if setting.variant == "central directory":
         return RoutesCell(setting, 2.0, 2, 1.0, nodes)  # one hop to the directory, one to the owner

@@ -1,7 +1,7 @@
-"""The speed of look-ups, placing a million keys, building, and adding a node.
+"""The speed of lookups, placing a million keys, building, and adding a node.
 
 The figures depend on the machine and on Python, and differ from run to run, unlike all other results of the lab.
-Compare rows with each other, not with papers. A look-up includes hashing the key. Placing many keys starts from hashes,
+Compare rows with each other, not with papers. A lookup includes hashing the key. Placing many keys starts from hashes,
 and hashing has a row of its own.
 """
 
@@ -58,7 +58,7 @@ class SpeedCell:
     """Times of one scheme in seconds, each the best of several runs.
 
     Attributes:
-        one_s: one look-up, on few nodes (20) and on many (1,000).
+        one_s: one lookup, on few nodes (20) and on many (1,000).
         each_s: time per key if many hashes are placed at once, on few nodes and on many.
         build_s: building the scheme on many nodes; 0 for hashing alone.
         add_s: adding a node to many; None for hashing alone, and if the scheme cannot do that.
@@ -127,8 +127,8 @@ def tables(result: Result[SpeedCell]) -> list[Table]:
     If every scheme of Golubtsov's article was timed, a table with the article's times and their order comes next.
     """
     columns = (
-        Column("scheme"), Column(f"look-up, {FEW} nodes (ns)", ",.0f"),
-        Column(f"look-up, {MANY:,} nodes (ns)", ",.0f"),
+        Column("scheme"), Column(f"lookup, {FEW} nodes (ns)", ",.0f"),
+        Column(f"lookup, {MANY:,} nodes (ns)", ",.0f"),
         Column(f"placed hash, {FEW} nodes (ns)", ",.1f"), Column(f"placed hash, {MANY:,} nodes (ns)", ",.1f"),
         Column(f"a million keys, {FEW} nodes (s)", ".3f"), Column(f"build, {MANY} nodes (ms)", ",.2f"),
         Column(f"let one in, {MANY} nodes (µs)", ",.0f"),
@@ -143,7 +143,7 @@ def tables(result: Result[SpeedCell]) -> list[Table]:
         times = (*(1e9 * s for s in cell.one_s), *each, million if all(each) else None, 1e3 * cell.build_s, add)
         is_full = cell.setting.keys == KEYS
         rows.append(Row((scheme, *times), million <= MILLION_S_MAX if scheme in WITH_BAR and is_full else None))
-    notes = ["Times of this machine and run. A look-up hashes the key; a million keys are hashed and placed."]
+    notes = ["Times of this machine and run. A lookup hashes the key; a million keys are hashed and placed."]
     measured = {cell.setting.scheme for cell in result.cells}
     if measured & set(FLATTENED):
         notes.append(
@@ -161,7 +161,7 @@ def _order(result: Result[SpeedCell]) -> Table:
     """Return Golubtsov's times beside measured ones, each with its place in the order."""
     cells = {cell.setting.scheme: cell for cell in result.cells}
     columns = (
-        Column("scheme"), Column("published (s)", ".2f"), Column("place"), Column(f"look-up, {FEW} nodes (ns)", ",.0f"),
+        Column("scheme"), Column("published (s)", ".2f"), Column("place"), Column(f"lookup, {FEW} nodes (ns)", ",.0f"),
         Column("place"), Column(f"placed hash, {FEW} nodes (ns)", ",.1f"), Column("place"),
     )  # fmt: skip
     times = (
@@ -177,7 +177,7 @@ def _order(result: Result[SpeedCell]) -> Table:
     one, many = cells["jump"].one_s
     visit_ns = 1e9 * (many - one) / (harmonic(MANY) - harmonic(FEW))
     notes = (
-        f"Jump's look-up takes {one / cells['ring-1000'].one_s[0]:.1f} times as long as that of ring-1000; in the "
+        f"Jump's lookup takes {one / cells['ring-1000'].one_s[0]:.1f} times as long as that of ring-1000; in the "
         f"article, {SAID['jump'].time_s / SAID['ring-1000'].time_s:.1f} times.",
         f"Jump's loop runs in the interpreter. It visits {harmonic(FEW):.1f} buckets among {FEW} nodes and "
         f"{harmonic(MANY):.1f} among {MANY:,}, so a visit takes {visit_ns:,.0f} ns. A ring's binary search is one call "
@@ -188,7 +188,7 @@ def _order(result: Result[SpeedCell]) -> Table:
 
 
 def draw(result: Result[SpeedCell], figure: Figure) -> None:
-    """Plot the times of one look-up and of one placed hash for each scheme."""
+    """Plot the times of one lookup and of one placed hash for each scheme."""
     cells = sorted((c for c in result.cells if c.setting.scheme != HASHING), key=lambda cell: cell.one_s[1])
     quick = sum(cell.one_s[1] < 5e-6 for cell in cells)
     slow = cells[-1]
@@ -204,7 +204,7 @@ def draw(result: Result[SpeedCell], figure: Figure) -> None:
     axes.hlines(places, each, one, color="#BBBBBB", linewidth=1)
     own = [at for at, cell in enumerate(cells) if cell.setting.scheme not in FLATTENED]
     axes.plot([each[at] for at in own], own, "s", color=ORANGE, markersize=5, label="placed with many others (NumPy)")
-    axes.plot(one, places, "o", color=BLUE, label="one look-up (Python)")
+    axes.plot(one, places, "o", color=BLUE, label="one lookup (Python)")
     axes.set_yticks(places, [cell.setting.scheme for cell in cells])
     axes.set_ylim(-0.8, len(cells) - 0.2)
     axes.set_xscale("log")

@@ -4,7 +4,7 @@ A bucket is a place for a node. A hash first selects one of all buckets that can
 bucket is removed, the hash is hashed again among the buckets that were left when it was removed.
 
 The state is four arrays of the size of the anchor set. A removed bucket stores how many buckets were left at its
-removal, and which bucket took its place in the list of working ones. A look-up replays exactly the removals that it
+removal, and which bucket took its place in the list of working ones. A lookup replays exactly the removals that it
 meets. The scheme is even, and consistent under any removal. It takes O(1) if the anchor set is not many times larger
 than the working set.
 """
@@ -65,7 +65,7 @@ class AnchorHash(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that a look-up needs: 12 per bucket.
+        """Bytes that a lookup needs: 12 per bucket.
 
         They are for the number of buckets left at its removal, for the bucket in its place, and for its node.
         """

@@ -58,7 +58,7 @@ class ChordRing(RingScheme):
     def state_bytes(self) -> int:
         """Bytes of one node's routing state: 16 per entry, for each of its vnodes.
 
-        The entries are a predecessor, a successor list and log2 N fingers. A look-up then takes ½ log2 N hops. A node
+        The entries are a predecessor, a successor list and log2 N fingers. A lookup then takes ½ log2 N hops. A node
         that knew all vnodes would hold 12 bytes per vnode, as on a ring.
         """
         fingers = max(1, (len(self._points) - 1).bit_length())

@@ -3,7 +3,7 @@
 A slot is a place for a node. The number of slots is a power of two and at least the number of nodes. One bit per slot
 says whether it is in use. When a node leaves its slot, the slot's keys move on along their sequences. When a node takes
 a slot, it gets the keys that used to pass that slot. The scheme is therefore consistent in any order of changes. A
-look-up tries slots / n of them on average.
+lookup tries slots / n of them on average.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class DxHash(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that a look-up needs: per slot, a bit for its use, and 4 bytes for its node's number."""
+        """Bytes that a lookup needs: per slot, a bit for its use, and 4 bytes for its node's number."""
         return (self.slots + 7) // 8 + 4 * self.slots
 
     def locate(self, point: int) -> int:

@@ -50,7 +50,7 @@ class Extendible(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that a look-up needs: 4 per prefix, for its node's number."""
+        """Bytes that a lookup needs: 4 per prefix, for its node's number."""
         return int(self._table.nbytes)
 
     def locate(self, point: int) -> int:

@@ -2,7 +2,7 @@
 
 When j buckets become j + 1, a key should move with probability 1 / (j + 1), and only to the new bucket. A key that
 moved to bucket b is still there at j buckets with probability (b + 1) / j. One random number r therefore gives the next
-bucket at once: floor((b + 1) / r). The last bucket before the end wins. A look-up takes about ln n steps and no memory.
+bucket at once: floor((b + 1) / r). The last bucket before the end wins. A lookup takes about ln n steps and no memory.
 Buckets are numbers, and only the last can go.
 
 The listing in Golubtsov 2024, "Алгоритмы шардинга (разделения) данных", starts with `b = 1`, the published one with

@@ -1,6 +1,6 @@
 """Maglev: a table of M slots that the nodes fill in turns.
 
-Each node takes free slots in the order of its own permutation. A look-up is one remainder and one read. Because the
+Each node takes free slots in the order of its own permutation. A lookup is one remainder and one read. Because the
 nodes take turns, the slot counts of two nodes of the same weight differ by at most one.
 
 A change builds a new table that is nearly the old one. Some slots move between nodes that stay: with a hundred slots
@@ -87,7 +87,7 @@ class Maglev(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that a look-up needs: 4 per slot, for its node's number."""
+        """Bytes that a lookup needs: 4 per slot, for its node's number."""
         return int(self._table.nbytes)
 
     def shares(self) -> NDArray[np.float64]:

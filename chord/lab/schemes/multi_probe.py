@@ -1,7 +1,7 @@
 """Multi-probe: one point per node, several probes per key, the closest probe wins.
 
 A probe is a hash of the key; its distance is the way to the next point clockwise. Long gaps between points lose against
-short ones, so loads even out without vnodes. Memory is O(n), and a look-up with k probes takes k times as long.
+short ones, so loads even out without vnodes. Memory is O(n), and a lookup with k probes takes k times as long.
 
 With k probes the fullest node has k / (k - 1) times the mean: 1.05 with 21 probes. The anonymous article on consistent
 hashing says 0.5 % for about twenty probes, a slip for 5 %. It calls that the standard deviation, but it is the peak.

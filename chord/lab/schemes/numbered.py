@@ -25,7 +25,7 @@ class Numbered(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that a look-up needs: 8, for the number of nodes."""
+        """Bytes that a lookup needs: 8, for the number of nodes."""
         return 8
 
     def _add(self, node: str, weight: float) -> None:

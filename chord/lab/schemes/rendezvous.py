@@ -2,7 +2,7 @@
 
 A node's bid is a hash of the key and the node's name. Only the names are kept, and there is nothing to build. The
 scheme is even, and consistent, because a new node only ever outbids others. The price is one bid per node in every
-look-up.
+lookup.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Rendezvous(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that a look-up needs: 8 per node, for the hash of its name."""
+        """Bytes that a lookup needs: 8 per node, for the hash of its name."""
         return 8 * len(self._seeds)
 
     def locate(self, point: int) -> int:
@@ -130,7 +130,7 @@ class WeightedRendezvous(Rendezvous):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that a look-up needs: 16 per node, for its name's hash and its weight."""
+        """Bytes that a lookup needs: 16 per node, for its name's hash and its weight."""
         return 16 * len(self._seeds)
 
     def shares(self) -> NDArray[np.float64]:

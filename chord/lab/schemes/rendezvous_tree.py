@@ -1,11 +1,11 @@
-"""Hierarchical rendezvous: branches of a tree bid, so a look-up makes few bids.
+"""Hierarchical rendezvous: branches of a tree bid, so a lookup makes few bids.
 
-A tree with `fanout`**`levels` clusters of nodes as its leaves is fixed once. It is the skeleton. A look-up walks down
+A tree with `fanout`**`levels` clusters of nodes as its leaves is fixed once. It is the skeleton. A lookup walks down
 from the root. At each fork it takes the branch with the highest bid among those that contain a node. In the last
-cluster it takes the node with the highest bid. A look-up makes fanout * levels + (nodes per cluster) bids instead of n.
+cluster it takes the node with the highest bid. A lookup makes fanout * levels + (nodes per cluster) bids instead of n.
 
 Forks share keys evenly among branches, not among nodes, so each node of a larger cluster gets less. Clusters should
-therefore hold several nodes. If they hold far too many, rebuild the skeleton, which moves all keys. A look-up is O(log
+therefore hold several nodes. If they hold far too many, rebuild the skeleton, which moves all keys. A lookup is O(log
 n) in the number of nodes the skeleton was built for.
 
 The cluster of a node depends on the order in which nodes came, so all clients must see the same history. The place in
@@ -73,7 +73,7 @@ class RendezvousTree(Placement):
         self._index()
 
     def _index(self) -> None:
-        """Build the look-up tables: branches that contain a node, nodes by cluster."""
+        """Build the lookup tables: branches that contain a node, nodes by cluster."""
         alive = np.array([bool(cluster) for cluster in self._clusters])
         levels = []
         for _ in range(self.levels):
@@ -90,13 +90,13 @@ class RendezvousTree(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that a look-up needs: a bit and 8 bytes per branch, 12 bytes per node."""
+        """Bytes that a lookup needs: a bit and 8 bytes per branch, 12 bytes per node."""
         branches = sum(len(level) for level in self._alive)
         return 8 * branches + (branches + 7) // 8 + 12 * len(self._nodes)
 
     @property
     def bids(self) -> int:
-        """Largest number of bids that one look-up makes."""
+        """Largest number of bids that one lookup makes."""
         return self.fanout * self.levels + self._table.shape[1]
 
     def shares(self) -> NDArray[np.float64]:
@@ -145,9 +145,9 @@ class RendezvousTree(Placement):
         return winner
 
     def locate_replicas(self, point: int, count: int) -> list[int]:
-        """Return the node numbers that repeated look-ups of a hash find, in order.
+        """Return the node numbers that repeated lookups of a hash find, in order.
 
-        Each node found is left out of the next look-up. If there are fewer nodes, all of them are returned.
+        Each node found is left out of the next lookup. If there are fewer nodes, all of them are returned.
         """
         return list(islice(self._walk(point, 0, 0), count))
 

@@ -2,7 +2,7 @@
 
 A point at the hash itself counts, too. A node has one point, or many (`vnodes`, in proportion to its weight). The i-th
 point is the hash of the node's name and i, written as this project writes its vnodes. The points are a sorted array, so
-that among K points a look-up takes O(log K) and a change O(K). `ring_tree` has the search tree. A change moves one
+that among K points a lookup takes O(log K) and a change O(K). `ring_tree` has the search tree. A change moves one
 contiguous arc of hashes for each point, and nothing else.
 """
 
@@ -106,7 +106,7 @@ class RingScheme(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that a look-up needs: 8 per point, and 4 for its owner's number."""
+        """Bytes that a lookup needs: 8 per point, and 4 for its owner's number."""
         return int(self._points.nbytes + self._owners.nbytes)
 
     def locate(self, point: int) -> int:

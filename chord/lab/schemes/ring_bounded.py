@@ -54,7 +54,7 @@ class BoundedRing(RingScheme):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that a look-up needs: those of a ring, and 8 per node to count its keys."""
+        """Bytes that a lookup needs: those of a ring, and 8 per node to count its keys."""
         return super().state_bytes + 8 * len(self._nodes)
 
     def room(self, keys: int) -> list[int]:
@@ -76,7 +76,7 @@ class BoundedRing(RingScheme):
     def walks(self, hashes: Hashes) -> Numbers:
         """Return the number of points that each key passes because their nodes are full.
 
-        The keys arrive in this order. A later look-up of the key passes as many points.
+        The keys arrive in this order. A later lookup of the key passes as many points.
         """
         return (self._settle(hashes) - self._following(hashes)) % len(self._points)
 

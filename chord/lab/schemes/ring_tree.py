@@ -1,4 +1,4 @@
-"""Consistent hashing with a search tree: look-ups and changes take O(log K).
+"""Consistent hashing with a search tree: lookups and changes take O(log K).
 
 K is the number of points. A sorted array of K points finds a point as fast and takes a third of the memory, but a
 change copies all of it. The tree is a treap: a binary search tree by point that is also a heap by a hash of the point.
@@ -104,7 +104,7 @@ class PointTree:
         self._count -= 1
 
     def depth(self) -> int:
-        """Return the depth of the tree: the most points that a look-up visits."""
+        """Return the depth of the tree: the most points that a lookup visits."""
         deepest, todo = 0, [(self._root, 1)]
         while todo:
             at, level = todo.pop()
@@ -183,7 +183,7 @@ class TreeRing(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that a look-up needs: per point, 8 each for four fields, 4 for its owner.
+        """Bytes that a lookup needs: per point, 8 each for four fields, 4 for its owner.
 
         The fields are the point, its priority and two links.
         """

@@ -70,7 +70,7 @@ class Sections(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that a look-up needs: 4 per section, for its node's number."""
+        """Bytes that a lookup needs: 4 per section, for its node's number."""
         return int(self._owners.nbytes)
 
     def shares(self) -> NDArray[np.float64]:
@@ -208,7 +208,7 @@ class TwoLevelSections(Sections):
     scheme = "sections-2"
     title = "sections, two levels"
     source = "Chang et al. 2006"
-    lookup_cost = "O(1), 2 look-ups"
+    lookup_cost = "O(1), 2 lookups"
     memory_cost = "O(√S)"
 
     def __init__(
@@ -221,7 +221,7 @@ class TwoLevelSections(Sections):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that a look-up needs: 8 per part, and 4 per section of a single part.
+        """Bytes that a lookup needs: 8 per part, and 4 per section of a single part.
 
         They are for each part's server, and for the node of each section in the part that is read.
         """
@@ -252,8 +252,8 @@ class TwoLevelSections(Sections):
 class Directory(Sections):
     """A central directory: fixed sections in one table that all clients ask.
 
-    It supports join, leave, move and query. A look-up takes one hop, and clients keep no state. All state and all
-    look-up traffic are in one place. Every change makes a new version of the map, called a configuration in the course
+    It supports join, leave, move and query. A lookup takes one hop, and clients keep no state. All state and all
+    lookup traffic are in one place. Every change makes a new version of the map, called a configuration in the course
     notes. Old versions stay readable, so a node that was away can learn all changes. The methods raise the errors of
     `Sections`, and then make no new version.
 

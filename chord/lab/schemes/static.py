@@ -57,7 +57,7 @@ class StaticMap(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that a look-up needs: 8 per range, for its start."""
+        """Bytes that a lookup needs: 8 per range, for its start."""
         return 8 * len(self._starts)
 
     def locate(self, point: int) -> int:

@@ -72,7 +72,7 @@ class BitTrie(Placement):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes that a look-up needs: 8 per leaf for its start, and 4 for its server."""
+        """Bytes that a lookup needs: 8 per leaf for its start, and 4 for its server."""
         return 12 * len(self._leaves)
 
     def shares(self) -> NDArray[np.float64]:

@@ -1,0 +1,69 @@
+"""`chord kill` on nodes that do not answer, and the search for the process at an address."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from chord.cli.processes import listener_at
+from tests.support.real_rings import Running, is_alive, ring_of
+from tests.support.schemas import check_shape
+
+
+def wait_until_dead(ring: Running, name: str) -> None:
+    """Wait until the ring counts a node as dead."""
+    while not any(
+        peer["node"] == name and peer["state"] == "dead" for peer in ring("members", "--json").json["members"]
+    ):
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_stopped_node_gets_signals_by_its_name() -> None:
+    with ring_of(3) as ring:
+        n2 = ring.nodes[2]
+        stopped = ring("kill", "n2", "--signal", "STOP")
+        assert (stopped.code, stopped.out) == (0, f"sent SIGSTOP to n2 {n2['address']} (process {n2['pid']})\n")
+        wait_until_dead(ring, "n2")
+        goes_on = ring("kill", "n2", "--signal", "CONT", "--json")
+        assert goes_on.code == 0, goes_on.err
+        check_shape("kill", goes_on.json)
+        assert goes_on.json == {
+            "node": "n2", "address": n2["address"], "pid": n2["pid"], "signal": signal.SIGCONT
+        }  # fmt: skip
+        assert ring.check()["ok"]
+        assert [ring("kill", "n2", "--signal", name).code for name in ("STOP", "CONT", "STOP")] == [0, 0, 0]
+        assert ring("kill", n2["address"], "--signal", "9").code == 0
+        while is_alive(n2["pid"]):
+            time.sleep(0.05)
+        gone = ring("kill", "n2", "--signal", "CONT")
+        assert (gone.code, len(gone.err.splitlines())) == (2, 1)
+        assert f"n2 at {n2['address']} does not answer, and no process of yours listens there" in gone.err
+        assert "chord forget n2" in gone.err
+
+
+@pytest.mark.parametrize(
+    ("host", "asked"),
+    [("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "localhost"), ("0.0.0.0", "127.0.0.1"), ("::1", "[::1]")],
+)
+def test_listener_is_found_by_its_address(host: str, asked: str) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        try:
+            listener.bind((host, 0))
+        except OSError:
+            pytest.skip(f"this machine has no {host}")
+        port = listener.getsockname()[1]
+        assert listener_at(f"{asked}:{port}") is None, "it does not listen yet"
+        listener.listen()
+        assert listener_at(f"{asked}:{port}") == os.getpid()
+        assert listener_at(f"127.0.0.9:{port}") == (os.getpid() if host == "0.0.0.0" else None)
+    assert listener_at(f"{asked}:{port}") is None
+
+
+def test_listener_on_a_system_without_proc_is_unknown(tmp_path: Path) -> None:
+    assert listener_at("127.0.0.1:9000", tmp_path / "proc") is None

@@ -1,0 +1,120 @@
+"""When a store says that it takes writes again after its disk was full."""
+
+from __future__ import annotations
+
+import errno
+import random
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from chord.config import Limits
+from chord.errors import ConfigError, WritesRefused
+from chord.ids import Circle
+from chord.sim.disk import Disk
+from chord.sim.stores import SimulatedStorage
+from chord.store.group_commit import GroupCommit
+from chord.store.sqlite import SqliteStorage
+from chord.store.sqlite_file import StoreFile
+from chord.store.storage import Batch
+from tests.support.rings import virtual
+
+CIRCLE = Circle(160)
+SMALL = Batch(notes={b"small": b"1"})
+ROOM = 10_000
+PUT = Batch(notes={b"large": bytes(ROOM)})
+
+
+class Gate:
+    """Fails a commit like a full disk while `is_full` is set."""
+
+    is_full = False
+
+    def __call__(self) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond a size, as a quota does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_file_has_room_up_to_the_last_byte(tmp_path: Path) -> None:
+    file = StoreFile(CIRCLE, str(tmp_path), lambda: None)
+    with files_of_at_most(1 << 20):
+        assert file.has_room(1 << 20)
+        assert not file.has_room((1 << 20) + 1)
+    assert list(tmp_path.iterdir()) == [], "the file that proves it has no name"
+
+
+def test_file_without_its_directory_has_no_room(tmp_path: Path) -> None:
+    assert not StoreFile(CIRCLE, str(tmp_path / "gone"), lambda: None).has_room(1)
+
+
+async def test_store_recovers_once_free_bytes_min_fit(tmp_path: Path) -> None:
+    gate, room = Gate(), 4 << 20
+    store = SqliteStorage(CIRCLE, str(tmp_path), b"incarnat", gate, free_bytes_min=room)
+    await store.open()
+    await store.commit(SMALL)
+    gate.is_full = True
+    with pytest.raises(WritesRefused):
+        await store.commit(PUT)
+    gate.is_full = False
+    with files_of_at_most(room - 1):
+        await store.commit(SMALL)
+        assert store.refusal == "No space left on device", "a small note fits; a large put may not"
+    with files_of_at_most(room):
+        await store.commit(SMALL)
+    assert store.refusal == ""
+    await store.close()
+
+
+async def refusals_of_a_nearly_full_disk() -> list[str]:
+    """Fill a simulated disk, make room byte by byte at the limit, and return the refusals after small writes."""
+    disk, seen = Disk(random.Random(1)), []
+    store = SimulatedStorage(CIRCLE, disk, b"incarnat", free_bytes_min=ROOM)
+    await store.open()
+    await store.commit(SMALL)
+    disk.fill()
+    with pytest.raises(WritesRefused):
+        await store.commit(PUT)
+    for room in (1000, ROOM - 1, ROOM):
+        disk.fill(room)
+        await store.commit(SMALL)
+        seen.append(store.refusal)
+    return seen
+
+
+FULL = "database or disk is full"
+
+
+@virtual
+async def test_simulated_store_recovers_at_the_same_limit() -> None:
+    assert await refusals_of_a_nearly_full_disk() == [FULL, FULL, ""]
+
+
+@virtual
+async def test_planted_recovery_by_a_small_write_is_caught() -> None:
+    def write(self: GroupCommit, rows: object, notes: object, key_epoch: int, is_doubtful: bool) -> bool:
+        self._file.write(rows, notes, key_epoch)  # type: ignore[arg-type]
+        return True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GroupCommit, "_write", write)
+        assert await refusals_of_a_nearly_full_disk() == ["", "", ""]
+
+
+def test_free_bytes_min_is_at_least_one() -> None:
+    assert Limits(free_bytes_min=1).free_bytes_min == 1
+    with pytest.raises(ConfigError, match="free_bytes_min must be positive, not 0"):
+        Limits(free_bytes_min=0)
