@@ -29,16 +29,16 @@ READING = {
     "the same time.",
     "clocks-direct": "The time of the send is not below that of the receive. c does not know the number of a, because "
     "b sends only its own.",
-    "cuts-sender": "The ok leaves b in step 2, before b turns red. It arrives in step 5, after a has turned red. So the "
-    "coin is in the state of b and in the buffer of a: 2 + 4 + 1 = 7.",
+    "cuts-sender": "The ok leaves b in step 2, before b turns red. It arrives in step 5, after a has turned red. So "
+    "the coin is in the state of b and in the buffer of a: 2 + 4 + 1 = 7.",
     "predicates-wcp-central": "A *note* is a message of the computation. In step 6, c is green and the report of b "
     "arrives. Through the note, {b:1} happened before {b:2,c:2}, so b must stay red. The predicate of b is true at its "
     "event 1 only. If it were also true after the note, b would have to report again, and an alarm would be right.",
     "predicates-wcp-distributed": "c watches a, and d watches b. The token has the candidate cut and the green "
     "processes: `{a:{b:2,a:2}} [a]` is the candidate {b:2,a:2} of a, and a is green. The candidate {b:1} of b happened "
     "before it, through the note. So d must not turn b green.",
-    "order-lamport": "`a1` is the message of a with ticket 1, and `b3` that of b with ticket 3. The number of a cast is "
-    "the clock of its sender. In step 8, b has all oks and sends its message. b knows the earlier request of a. c does "
+    "order-lamport": "`a1` is the message of a with ticket 1, and `b3` that of b with ticket 3. The number of a cast "
+    "is the clock of its sender. In step 8, b has all oks and sends its message. b knows the earlier request of a. c does "
     "not know it before step 11.",
     "stabilizing-token-ring": "Each machine compares 0 with 0.",
 }

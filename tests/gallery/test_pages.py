@@ -75,7 +75,8 @@ def test_planted_stale_text_is_caught(stale: str) -> None:
 def with_output(shown: re.Match[str]) -> str:
     """Return a command with its output as the text below it."""
     output = output_of(shown[1])
-    return shown[0].replace(f"text\n{shown[2]}", f"text\n{output if 'replay: ' in shown[2] else REPLAY.sub('', output)}")
+    text = output if "replay: " in shown[2] else REPLAY.sub("", output)
+    return shown[0].replace(f"text\n{shown[2]}", f"text\n{text}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ import { set, store } from "./store.js";
 
 const ROW = 28;
 const TOP = 46;
-const LEFT = 64;
+const LEFT = 46;
+const NUMBERS = 28; // where the numbers of the rows end
 const STEP_MS = 700;
 const CHAR = 6.9;
 const OPEN_PART = 0.7; // of the way to its receiver: the line of a message in transit
@@ -77,13 +78,13 @@ const isFromRight = (row) => row.from && row.from.lane > row.lane;
 
 function Diagram({ run, shown }) {
   const box = useRef(null);
-  const lane = Math.max(130, 34 + CHAR * Math.max(0, ...run.rows.map((row) => row.text.length)));
+  const lane = Math.max(120, 34 + CHAR * Math.max(0, ...run.rows.map((row) => row.text.length)));
   const wide = (rows) => CHAR * Math.max(0, ...rows.map((row) => row.text.length));
   const last = run.names.length - 1;
-  const left = Math.max(LEFT, LEFT - 18 + wide(run.rows.filter((row) => row.lane === 0 && isFromRight(row))));
+  const left = Math.max(LEFT, NUMBERS + wide(run.rows.filter((row) => row.lane === 0 && isFromRight(row))));
   const x = (i) => left + lane * i + 20;
   const y = (row) => TOP + ROW * row + 10;
-  const notesAt = x(last) + Math.max(lane * 0.6 + 40, 24 + wide(run.rows.filter((row) => row.lane === last)));
+  const notesAt = x(last) + 28 + wide(run.rows.filter((row) => row.lane === last));
   const width = notesAt + CHAR * Math.max(12, ...run.rows.map((row) => row.notes.join("; ").length));
   const height = y(run.rows.length) + 20;
   useEffect(() => {
@@ -105,7 +106,7 @@ function Step({ row, i, x, y, notesAt, isCurrent }) {
   const [at, level] = [x(row.lane), y(i)];
   const isLost = row.what === "lost" || row.what === "crash";
   const isLeft = isFromRight(row);
-  return html`<g class=${isCurrent ? "current" : ""}><text class="number" x=${LEFT - 18} y=${level + 4} text-anchor="end">${i + 1}</text>
+  return html`<g class=${isCurrent ? "current" : ""}><text class="number" x=${NUMBERS} y=${level + 4} text-anchor="end">${i + 1}</text>
     ${isLost ? html`<path class="fault" d="M${at - 5} ${level - 5}l10 10m0 -10l-10 10" />` : html`<circle class="step" cx=${at} cy=${level} r=${row.from ? 2.5 : 4} />`}
     <text x=${isLeft ? at - 12 : at + 12} y=${level - 5} text-anchor=${isLeft ? "end" : "start"}>${row.text}</text>
     ${row.notes.length > 0 && html`<text class="note" x=${notesAt} y=${level + 4}>${row.notes.join("; ")}</text>`}</g>`;
