@@ -38,8 +38,8 @@ READING = {
     "processes: `{a:{b:2,a:2}} [a]` is the candidate {b:2,a:2} of a, and a is green. The candidate {b:1} of b happened "
     "before it, through the note. So d must not turn b green.",
     "order-lamport": "`a1` is the message of a with ticket 1, and `b3` that of b with ticket 3. The number of a cast "
-    "is the clock of its sender. In step 8, b has all oks and sends its message. b knows the earlier request of a. c does "
-    "not know it before step 11.",
+    "is the clock of its sender. In step 8, b has all oks and sends its message. b knows the earlier request of a. c "
+    "does not know it before step 11.",
     "stabilizing-token-ring": "Each machine compares 0 with 0.",
 }
 """For each entry with a printed form, how to read its run."""
