@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from chord.gallery.process import Name, Process
-from chord.gallery.recording import Recording, RunEvent, kind_of
+from chord.gallery.recording import Recording, RunEvent, kind_of, words_of
 from chord.gallery.world import SmallWorld
 
 __all__ = ["Law", "Name", "Recording", "RunEvent", "SmallWorld", "law_of_runs", "law_of_worlds", "value_of"]
@@ -72,6 +72,11 @@ def value_of(event: RunEvent, field: str) -> Any:
     """Return the value that a field of the process had after an event, as plain data: lists in place of tuples."""
     assert event.state is not None
     return event.state[field]
+
+
+def times_of(e: RunEvent, f: RunEvent) -> str:
+    """Return the times of two events in words: the values of the field `time`."""
+    return f"{words_of(value_of(e, 'time'))} and {words_of(value_of(f, 'time'))}"
 
 
 # -- mutual exclusion -------------------------------------------------------------------------------

@@ -31,6 +31,11 @@ class DiagramRow(NamedTuple):
     peer: int | None
     notes: tuple[str, ...]
 
+    @property
+    def is_from_right(self) -> bool:
+        """Whether its message arrives from the right, so that its label stands on the left of the lane."""
+        return self.peer is not None and self.peer > self.lane
+
 
 class Arrow(NamedTuple):
     """A message, from the row and lane of its send to those of its arrival or loss. Both are indices, from 0."""
@@ -70,6 +75,7 @@ class Diagram(NamedTuple):
         arrows: the messages that arrived or were lost.
         bands: the bands on the lanes.
         pending: the messages in transit at the end, in words.
+        open: the same messages as arrows. Each ends below the last row, because it has not arrived.
         hidden: how many further steps the run has.
     """
 
@@ -78,6 +84,7 @@ class Diagram(NamedTuple):
     arrows: tuple[Arrow, ...]
     bands: tuple[Band, ...]
     pending: tuple[str, ...]
+    open: tuple[Arrow, ...]
     hidden: int
 
     @property
@@ -86,24 +93,29 @@ class Diagram(NamedTuple):
         longest = max((len(row.text) for row in self.rows), default=0)
         return max(LANE_WIDTH_MIN, longest * CHARACTER_WIDTH + 4 * GAP)
 
+    @property
+    def left(self) -> float:
+        """The x coordinate of the first lane in pixels: labels on its left have room beside the numbers of the rows."""
+        longest = max((len(row.text) for row in self.rows if not row.lane and row.is_from_right), default=0)
+        return max(LEFT, longest * CHARACTER_WIDTH + 6 * GAP)
+
     def x_of(self, lane: int) -> float:
         """Return the x coordinate of a lane in pixels. `lane` is its index, from 0."""
-        return LEFT + lane * self.lane_width
+        return self.left + lane * self.lane_width
 
     def y_of(self, row: int) -> float:
         """Return the y coordinate of a row in pixels. `row` is its index, from 0."""
         return TOP + row * ROW_HEIGHT
 
     def boxes(self) -> list[Box]:
-        """Return all labels of rows and notes. No two of them overlap."""
+        """Return all labels of rows and notes. No two of them overlap, and no message crosses its own label."""
         found: list[Box] = []
         for place, row in enumerate(self.rows):
             y = self.y_of(place) - LABEL_HEIGHT + 2
             width = len(row.text) * CHARACTER_WIDTH
             x = self.x_of(row.lane)
-            is_left = row.peer is not None and row.peer < row.lane
             if row.text:
-                found.append(Box(x - GAP - width if is_left else x + GAP, y, width, LABEL_HEIGHT, row.text))
+                found.append(Box(x - GAP - width if row.is_from_right else x + GAP, y, width, LABEL_HEIGHT, row.text))
             if row.notes:
                 note = "; ".join(row.notes)
                 at = self.x_of(len(self.names) - 1) + self.lane_width
@@ -134,13 +146,17 @@ def diagram_of(run: Recording, bands: Sequence[str] = (), rows_max: int | None =
             arrows.append(Arrow(row_of[first.of], peer, place, lanes[first.process], first.what == "lost"))
         text = words_of(first.message) if first.of is not None else _label_of(first)
         rows.append(DiagramRow(first.n, lanes[first.process], first.what, text, peer, _notes_of(run, step, arrived)))
-    pending = tuple(
-        f"{event.process}→{event.with_} {words_of(event.message)}"
-        for event in run.of("send")
-        if event.n in row_of and event.n not in arrived
-    )
+    waiting = [event for event in run.of("send") if event.n in row_of and event.n not in arrived]
     return Diagram(
-        run.names, tuple(rows), tuple(arrows), _bands_of(shown, bands, lanes), pending, len(steps) - len(shown)
+        run.names,
+        tuple(rows),
+        tuple(arrows),
+        _bands_of(shown, bands, lanes),
+        pending=tuple(f"{event.process}→{event.with_} {words_of(event.message)}" for event in waiting),
+        open=tuple(
+            Arrow(row_of[event.n], lanes[event.process], len(shown), lanes[event.with_], False) for event in waiting
+        ),
+        hidden=len(steps) - len(shown),
     )
 
 

@@ -8,11 +8,14 @@ from xml.sax.saxutils import escape, quoteattr
 from chord.gallery.layout import CHARACTER_WIDTH, GAP, LABEL_HEIGHT, LEFT, ROW_HEIGHT, TOP, Diagram
 
 TITLE_CHARACTER_WIDTH, EXTRA_CHARACTERS_MAX = 8.6, 100
+OPEN_PART = 0.7
+"""The part of the way to its receiver that the line of a message in transit has."""
 _STYLE = """
   text { font: 12px ui-monospace, monospace; fill: #24292f; paint-order: stroke; stroke: #fff; stroke-width: 4px }
   .title { font-weight: bold; font-size: 14px } .name { font-weight: bold }
   .lane { stroke: #d0d7de; stroke-width: 2 } .band { stroke: #1a7f37; stroke-width: 8; opacity: 0.35 }
   .message { stroke: #0969da; stroke-width: 1.5 } .lost { stroke: #cf222e; stroke-dasharray: 4 4 }
+  .open { stroke-dasharray: 1 3 }
   .step { fill: #24292f } .fault { fill: #cf222e } .note { fill: #6e7781 }
 """
 
@@ -24,7 +27,7 @@ def draw_svg(diagram: Diagram, title: str) -> str:
     extra = textwrap.wrap(f"in transit: {', '.join(diagram.pending)}", EXTRA_CHARACTERS_MAX) if diagram.pending else []
     extra += [f"and {diagram.hidden} more steps"] if diagram.hidden else []
     fields = sorted({band.field.removeprefix("is_").replace("_", " ") for band in diagram.bands})
-    extra += [f"green: {', '.join(fields)}"] if fields else []
+    extra += [f"green band: {', '.join(fields)}"] if fields else []
     boxes = diagram.boxes()
     widths = [diagram.x_of(len(diagram.names)), 2 * LEFT + len(title) * TITLE_CHARACTER_WIDTH]
     widths += [box.x + box.width for box in boxes] + [LEFT + len(text) * CHARACTER_WIDTH for text in extra]
@@ -53,6 +56,10 @@ def draw_svg(diagram: Diagram, title: str) -> str:
         style = "message lost" if arrow.is_lost else "message"
         line = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
         parts.append(f'<line class="{style}" marker-end="url(#tip)" {line}/>')
+    for arrow in diagram.open:  # without a tip, and not up to the receiver: the message is in transit
+        x1, y1 = diagram.x_of(arrow.from_lane), diagram.y_of(arrow.from_row)
+        x2, y2 = x1 + (diagram.x_of(arrow.to_lane) - x1) * OPEN_PART, diagram.y_of(arrow.to_row) - ROW_HEIGHT / 4
+        parts.append(f'<line class="message open" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>')
     for place, row in enumerate(diagram.rows):
         x, y = diagram.x_of(row.lane), diagram.y_of(place)
         parts.append(f'<text class="note" x="{LEFT - 3 * GAP}" y="{y + 4:.1f}" text-anchor="end">{place + 1}</text>')

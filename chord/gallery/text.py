@@ -15,7 +15,7 @@ _MARKS = {
     "restart": "●",
     "start": "●",
 }
-_PLAIN = str.maketrans("│┃●◷✗─├┤┼▶◀→−", "|#*@x-+++><>-")
+_PLAIN = str.maketrans("│┃●◷↺✗─├┤┼▶◀→−", "|#*@ox-+++><>-")
 
 
 def draw_text(diagram: Diagram) -> str:
@@ -47,6 +47,10 @@ def _row(diagram: Diagram, place: int, row: DiagramRow, width: int) -> list[str]
     at = INDENT + row.lane * width
     if row.peer is None or row.what == "doubled":
         label = f"{_MARKS[row.what]} {'a second ' if row.what == 'doubled' else ''}{row.text}"
+        line[at : at + len(label)] = label
+        return line
+    if row.peer == row.lane:  # a message of a process to itself
+        label = f"{'✗' if row.what == 'lost' else '↺'} {row.text}"
         line[at : at + len(label)] = label
         return line
     start = INDENT + row.peer * width

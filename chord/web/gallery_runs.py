@@ -110,6 +110,7 @@ def _drawn(
         ],
         "bands": [band._asdict() for band in diagram.bands],
         "pending": list(diagram.pending),
+        "open": [{"row": line.from_row, "lane": line.from_lane, "to": line.to_lane} for line in diagram.open],
         "hidden": diagram.hidden,
         "messages": dict(run.messages()),
         "laws": [

@@ -15,7 +15,8 @@ from chord.gallery.claims import claims_of, sizes_counted
 from chord.gallery.entry import Entry, Fault
 from chord.gallery.explore import ONE_OF, prove, replay, systems_of
 from chord.gallery.index import ENTRIES, entry_of, every_entry
-from chord.gallery.layout import diagram_of
+from chord.gallery.layout import LABEL_HEIGHT, Arrow, diagram_of
+from chord.gallery.svg import draw_svg
 from chord.gallery.text import draw_text
 from chord.gallery.timed import Conditions, run_timed
 
@@ -132,6 +133,39 @@ def test_labels_of_drawing_do_not_overlap(name: str) -> None:
         for other in boxes[:place]:
             is_beside = one.x + one.width <= other.x or other.x + other.width <= one.x
             assert is_beside or one.y + one.height <= other.y or other.y + other.height <= one.y, (one, other)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_message_of_drawing_does_not_cross_own_label(name: str) -> None:
+    entry = entry_of(name)
+    diagram = diagram_of(run_timed(entry, entry.sizes[0], Conditions()).recording, entry.bands)
+    boxes = {box.y: box for box in reversed(diagram.boxes())}  # the label of a row comes before its notes
+    tops = [diagram.y_of(row) - LABEL_HEIGHT + 2 for row in range(len(diagram.rows))]
+    for arrow in diagram.arrows:
+        box = boxes[tops[arrow.to_row]]
+        ends = sorted((diagram.x_of(arrow.from_lane), diagram.x_of(arrow.to_lane)))
+        assert box.x > ends[1] or box.x + box.width < ends[0], (arrow, box)
+
+
+def test_message_in_transit_is_drawn_without_a_tip() -> None:
+    entry = entry_of("order-lamport")
+    form = entry.printed["sends-at-once"]
+    found = prove(entry, form.nodes, variant=form)
+    diagram = diagram_of(replay(systems_of(entry, form.nodes, form)[0], found.path))
+    assert diagram.pending == ("a→b cast 9",)
+    assert diagram.open == (Arrow(11, 0, len(diagram.rows), 1, False),)
+    lines = [line for line in draw_svg(diagram, "").splitlines() if 'class="message open"' in line]
+    assert len(lines) == 1
+    assert "marker-end" not in lines[0]
+
+
+def test_message_to_itself_is_drawn_on_one_lane() -> None:
+    entry = entry_of("mutex-quorum-one")
+    run = run_timed(entry, 2, Conditions())
+    drawn = draw_text(diagram_of(run.recording)).splitlines()
+    own = [e for e in run.recording.of("receive") if e.process == e.with_]
+    assert own
+    assert len([line for line in drawn if "↺" in line]) == len(own)
 
 
 if __name__ == "__main__":

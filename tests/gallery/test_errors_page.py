@@ -13,11 +13,36 @@ import pytest
 from chord.gallery.explore import prove, replay, start_of, systems_of
 from chord.gallery.index import entry_of, every_entry
 from chord.gallery.layout import diagram_of
+from chord.gallery.svg import draw_svg
 from chord.gallery.text import draw_text
 
 PAGE = Path(__file__).parents[2] / "docs" / "gallery" / "errors.md"
 BEGIN, END = "<!-- printed forms: python -m tests.gallery.test_errors_page -->\n", "<!-- end of printed forms -->\n"
 PRINTED = [(entry.name, form, altered) for entry in every_entry() for form, altered in entry.printed.items()]
+IMAGES = PAGE.parents[1] / "images"
+PICTURED = ("cuts-sender", "predicates-wcp-distributed")
+"""The entries with a picture: a message arrives long after its send, or the text is too wide."""
+COLUMNS_MAX = 120
+"""The widest drawing as text."""
+READING = {
+    "clocks-vector": "A *letter* is a message that carries the time of its sender. Here the send and the receive have "
+    "the same time.",
+    "clocks-direct": "The time of the send is not below that of the receive. c does not know the number of a, because "
+    "b sends only its own.",
+    "cuts-sender": "The ok leaves b in step 2, before b turns red. It arrives in step 5, after a has turned red. So "
+    "the coin is in the state of b and in the buffer of a: 2 + 4 + 1 = 7.",
+    "predicates-wcp-central": "A *note* is a message of the computation. In step 6, c is green and the report of b "
+    "arrives. Through the note, {b:1} happened before {b:2,c:2}, so b must stay red. The predicate of b is true at its "
+    "event 1 only. If it were also true after the note, b would have to report again, and an alarm would be right.",
+    "predicates-wcp-distributed": "c watches a, and d watches b. The token has the candidate cut and the green "
+    "processes: `{a:{b:2,a:2}} [a]` is the candidate {b:2,a:2} of a, and a is green. The candidate {b:1} of b happened "
+    "before it, through the note. So d must not turn b green.",
+    "order-lamport": "`a1` is the message of a with ticket 1, and `b3` that of b with ticket 3. The number of a cast "
+    "is the clock of its sender. In step 8, b has all oks and sends its message. b knows the earlier request of a. c "
+    "does not know it before step 11.",
+    "stabilizing-token-ring": "Each machine compares 0 with 0.",
+}
+"""For each entry with a printed form, how to read its run."""
 SLOW_NODES = 3
 """Searches of as many processes are slow."""
 
@@ -33,7 +58,10 @@ def section_of(name: str, form: str) -> str:
     altered = entry.printed[form]
     found = prove(entry, altered.nodes, variant=altered)
     systems = systems_of(entry, altered.nodes, altered)
-    drawn = draw_text(diagram_of(replay(systems[found.first], found.path), entry.bands)) if found.path else ""
+    diagram = diagram_of(replay(systems[found.first], found.path), entry.bands)
+    drawn = draw_text(diagram) if found.path else ""
+    is_wide = max(map(len, drawn.splitlines()), default=0) > COLUMNS_MAX
+    assert not is_wide or name in PICTURED
     if found.law is not None:
         result = f"The law *{found.law.name}* is broken: {found.why}."
     else:
@@ -42,7 +70,23 @@ def section_of(name: str, form: str) -> str:
     start = f"The state at the start: {start_of(systems[found.first])}.\n" if len(systems) > 1 else ""
     lines = [heading_of(name, form), f"{result} {steps}\n", *([start] if start else []), "```sh"]
     lines += [f"chord gallery prove {name} --nodes {altered.nodes} --as {form}", "```\n"]
-    return "\n".join([*lines, *(["```text", drawn, "```\n"] if drawn else [])])
+    lines += [f"![{altered.text}](../images/{picture_of(name).name})\n"] if name in PICTURED else []
+    lines += ["```text", drawn, "```\n"] if drawn and not is_wide else []
+    return "\n".join([*lines, f"{READING[name]}\n"])
+
+
+def picture_of(name: str) -> Path:
+    """Return the file with the picture of a printed form."""
+    return IMAGES / f"gallery-{name}.svg"
+
+
+def svg_of(name: str) -> str:
+    """Return the picture of the shortest run that breaks the only printed form of an entry."""
+    entry = entry_of(name)
+    (form,) = entry.printed.values()
+    found = prove(entry, form.nodes, variant=form)
+    run = replay(systems_of(entry, form.nodes, form)[found.first], found.path)
+    return draw_svg(diagram_of(run, entry.bands), entry.title)
 
 
 def printed_part() -> str:
@@ -65,7 +109,15 @@ def test_page_has_one_section_for_each_printed_form() -> None:
     assert re.findall(r"^## .*\n", printed_part(), re.MULTILINE) == headings, __doc__
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PICTURED)
+def test_picture_is_the_drawing_of_the_run(name: str) -> None:
+    assert picture_of(name).read_text(encoding="utf-8") == svg_of(name), __doc__
+
+
 if __name__ == "__main__":
+    for pictured in PICTURED:
+        picture_of(pictured).write_text(svg_of(pictured), encoding="utf-8")
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     made = "\n".join(section_of(name, form) for name, form, _ in PRINTED)
     PAGE.write_text(f"{before}{BEGIN}\n{made}\n{END}{rest.partition(END)[2]}", encoding="utf-8")

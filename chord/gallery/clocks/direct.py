@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chord.gallery.entry import Altered, Breaks, Entry
-from chord.gallery.laws import Recording, RunEvent, SmallWorld, law_of_runs, value_of
+from chord.gallery.laws import Recording, RunEvent, SmallWorld, law_of_runs, times_of, value_of
 from chord.gallery.process import Effects, Name, Process, ProcessMessage, Send, all_of
 
 
@@ -80,7 +80,7 @@ def whole_vectors(run: Recording) -> str:
             is_less = one != other and all(one[name] <= other.get(name, 0) for name in one)
             if e.n != f.n and is_less != depends_directly(run, e, f):
                 depends = "does not depend" if is_less else "depends"
-                return f"{f.words} {depends} directly on {e.words}, but the times say otherwise"
+                return f"{f.words} {depends} directly on {e.words}, but the times are {times_of(e, f)}"
     return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chord.gallery.entry import Altered, Breaks, Entry
-from chord.gallery.laws import Recording, RunEvent, SmallWorld, law_of_runs, value_of
+from chord.gallery.laws import Recording, RunEvent, SmallWorld, law_of_runs, times_of, value_of
 from chord.gallery.process import Effects, Name, Process, ProcessMessage, Send, all_of
 
 
@@ -69,7 +69,7 @@ def times_reflect(run: Recording) -> str:
         for f in events:
             if e.n != f.n and run.before(e, f) != is_less(e, f):
                 happens = "happens" if run.before(e, f) else "does not happen"
-                return f"{e.words} {happens} before {f.words}, but the times say otherwise"
+                return f"{e.words} {happens} before {f.words}, but the times are {times_of(e, f)}"
     return ""
 
 

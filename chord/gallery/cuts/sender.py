@@ -100,9 +100,10 @@ def money_conserved(world: SmallWorld) -> str:
     processes = list(world.processes.values())
     if not all(process.is_red and not process.awaited for process in processes):
         return ""
-    saved = sum(process.saved + sum(process.buffer.values()) for process in processes)
+    saved, kept = sum(p.saved for p in processes), sum(sum(p.buffer.values()) for p in processes)
     total = COINS * len(processes)
-    return f"the cut has {saved} coins of {total}" if saved != total else ""
+    counted = f"{saved + kept} coins of {total}: {saved} in states, and {kept} in buffers"
+    return f"the cut has {counted}" if saved + kept != total else ""
 
 
 class FinalWhenRed(SenderSnapshot):

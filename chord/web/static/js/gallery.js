@@ -6,9 +6,11 @@ import { set, store } from "./store.js";
 
 const ROW = 28;
 const TOP = 46;
-const LEFT = 64;
+const LEFT = 46;
+const NUMBERS = 28; // where the numbers of the rows end
 const STEP_MS = 700;
 const CHAR = 6.9;
+const OPEN_PART = 0.7; // of the way to its receiver: the line of a message in transit
 
 // The state of the page: the algorithm, what to show of it, the answer, and the number of shown rows.
 const now = { entries: [], name: "mutex-lamport", mode: "run", nodes: null, seed: 0, variant: null, steps: [], run: null, shown: 0, isPlaying: false, error: null };
@@ -71,12 +73,18 @@ function List() {
     ${entries.map((entry) => html`<li key=${entry.name}><button type="button" aria-current=${entry.name === now.name ? "true" : null} onClick=${() => choose({ name: entry.name })}>${entry.title}</button></li>`)}</ul></section>`)}</nav>`;
 }
 
+// A label stands on the far side of its lane, so that its own message does not cross it.
+const isFromRight = (row) => row.from && row.from.lane > row.lane;
+
 function Diagram({ run, shown }) {
   const box = useRef(null);
-  const lane = Math.max(130, 34 + CHAR * Math.max(0, ...run.rows.map((row) => row.text.length)));
-  const x = (i) => LEFT + lane * i + 20;
+  const lane = Math.max(120, 34 + CHAR * Math.max(0, ...run.rows.map((row) => row.text.length)));
+  const wide = (rows) => CHAR * Math.max(0, ...rows.map((row) => row.text.length));
+  const last = run.names.length - 1;
+  const left = Math.max(LEFT, NUMBERS + wide(run.rows.filter((row) => row.lane === 0 && isFromRight(row))));
+  const x = (i) => left + lane * i + 20;
   const y = (row) => TOP + ROW * row + 10;
-  const notesAt = x(run.names.length - 1) + lane * 0.6 + 40;
+  const notesAt = x(last) + 28 + wide(run.rows.filter((row) => row.lane === last));
   const width = notesAt + CHAR * Math.max(12, ...run.rows.map((row) => row.notes.join("; ").length));
   const height = y(run.rows.length) + 20;
   useEffect(() => {
@@ -88,6 +96,7 @@ function Diagram({ run, shown }) {
     ${run.names.map((name, i) => html`<g key=${name}><line class="lane" x1=${x(i)} x2=${x(i)} y1=${TOP - 14} y2=${height} /><text class="name" x=${x(i)} y=${TOP - 22} text-anchor="middle">${name}</text></g>`)}
     ${run.bands.filter((band) => band.from_row < shown).map((band) => html`<line class="band" x1=${x(band.lane)} x2=${x(band.lane)} y1=${y(band.from_row)} y2=${y(Math.min(band.to_row, shown - 1))}><title>${band.field}</title></line>`)}
     ${rows.map((row, i) => row.from && html`<line key="m${i}" class="message ${row.what === "lost" ? "lost" : ""} ${i === shown - 1 ? "now" : ""}" marker-end="url(#tip)" x1=${x(row.from.lane)} y1=${y(row.from.row)} x2=${x(row.lane)} y2=${y(i)} />`)}
+    ${shown === run.rows.length && run.open.map((line, i) => html`<line key="o${i}" class="message open" x1=${x(line.lane)} y1=${y(line.row)} x2=${x(line.lane) + OPEN_PART * (x(line.to) - x(line.lane))} y2=${y(shown) - ROW / 4} />`)}
     ${rows.map((row, i) => html`<${Step} key=${i} row=${row} i=${i} x=${x} y=${y} notesAt=${notesAt} isCurrent=${i === shown - 1} />`)}
   </svg>${shown === run.rows.length && run.hidden > 0 && html`<p class="mute">and ${run.hidden} more steps</p>`}
     ${shown === run.rows.length && run.pending.length > 0 && html`<p class="mute">in transit: ${run.pending.slice(0, 12).join(", ")}</p>`}`;
@@ -96,8 +105,8 @@ function Diagram({ run, shown }) {
 function Step({ row, i, x, y, notesAt, isCurrent }) {
   const [at, level] = [x(row.lane), y(i)];
   const isLost = row.what === "lost" || row.what === "crash";
-  const isLeft = row.from && row.from.lane < row.lane;
-  return html`<g class=${isCurrent ? "current" : ""}><text class="number" x=${LEFT - 18} y=${level + 4} text-anchor="end">${i + 1}</text>
+  const isLeft = isFromRight(row);
+  return html`<g class=${isCurrent ? "current" : ""}><text class="number" x=${NUMBERS} y=${level + 4} text-anchor="end">${i + 1}</text>
     ${isLost ? html`<path class="fault" d="M${at - 5} ${level - 5}l10 10m0 -10l-10 10" />` : html`<circle class="step" cx=${at} cy=${level} r=${row.from ? 2.5 : 4} />`}
     <text x=${isLeft ? at - 12 : at + 12} y=${level - 5} text-anchor=${isLeft ? "end" : "start"}>${row.text}</text>
     ${row.notes.length > 0 && html`<text class="note" x=${notesAt} y=${level + 4}>${row.notes.join("; ")}</text>`}</g>`;
