@@ -109,16 +109,16 @@ class Upkeep:
         """Run anti-entropy at this vnode, unless its arc is in question after a suspension.
 
         After a long suspension a process has its old arc, and other vnodes may own parts of it by now. So the
-        predecessor must first name this vnode as its successor again, and a new predecessor must have its part of the
-        arc. A vnode that is not the owner must not put replicas in sync there: together they would deny keys that the
-        owner holds. If N = 1, each round waits for the new predecessor.
+        predecessor must first name this vnode as its successor again. A vnode that is not the owner must not put
+        replicas in sync there: together they would deny keys that the owner holds. If N = 1, the vnode also waits
+        until a new predecessor has its part of the arc.
         """
         parts, woken_at = self._parts, self._node.woken_at
         vnode, ring, has_replicas = parts.vnode.id, parts.vnode.ring, self._host.constants.replicas > 1
         if parts.takeover.confirmed_at < woken_at.get(vnode, -math.inf):
             return
         is_bounded = ring.predecessor is not None and ring.predecessor.id == parts.vnode.ownership.start
-        if not is_bounded and (vnode in woken_at or not has_replicas):
+        if not (has_replicas or is_bounded):
             return
         has_stood_still = woken_at.pop(vnode, None) is not None
         if has_replicas:

@@ -45,9 +45,9 @@ def predecessor_dies_meanwhile(seed: int) -> None:
 
 
 def heir_dies_before_the_owner_is_back(seed: int) -> None:
-    """A node dies, and its heir takes writes of its arc. Then the heir dies, and the owner returns at the same moment.
+    """A node dies, and its heir takes writes of its arc. Then all nodes lose power, and only the heir stays down.
 
-    No other node knows the marks of the heir yet. The owner may not deny the keys that only the heir has.
+    No other node knows what the heir took over. The owner may not deny the keys that only the heir has.
     """
 
     async def scene(world: World) -> None:
@@ -58,15 +58,17 @@ def heir_dies_before_the_owner_is_back(seed: int) -> None:
         await world.converged()
         for key in keys:
             await world.workload.write(world.rng.choice(others), key, "writer", "no context")
-        await world.kill(heir)
-        back = await world.restart(owner)
-        await back.ready()
+        for node in (heir, *others):
+            await world.kill(node)
+        back = [await world.restart(node) for node in (owner, *others)]
+        for node in back:
+            await node.ready()
         for key in keys:
-            await world.workload.read(world.rng.choice(others), key)
+            await world.workload.read(world.rng.choice(back), key)
         await world.restart(heir)
         await world.settle()
 
-    play(seed, scene, nodes=6, sync_delay=flash)
+    play(seed, scene, nodes=6, sync_delay=flash, is_watched=False)
 
 
 def one_of_two_comes_back(seed: int) -> None:
