@@ -47,6 +47,11 @@ THREADS: Final = trio.CapacityLimiter(2)
 """The threads that read recordings. A recording made to do harm may keep them busy, but not the event loop."""
 
 BINS_MAX: Final = 1024
+"""The largest number of parts of the circle in which `ring` counts vnodes."""
+
+REQUESTS_S: Final = 60.0
+"""The time in which it counts their requests, in seconds."""
+
 RATE_S: Final = 5.0
 
 T = TypeVar("T")
@@ -77,9 +82,12 @@ class QueryEndpoints:
         """
         origin = self._chosen(request)
         bins, lens = number_of(request, "bins", 1, BINS_MAX), _lens(request, origin.shape)
+        requests = self._requests(request, origin) if bins is not None else None
 
         def shown(state: SeenState) -> Json:
-            return ring_state_json(state.model, origin.shape, state.moment, state.seen_ms, bins=bins, lens=lens)
+            return ring_state_json(
+                state.model, origin.shape, state.moment, state.seen_ms, bins=bins, lens=lens, requests=requests
+            )
 
         return await _of_state(request, origin, shown)
 
@@ -241,6 +249,17 @@ class QueryEndpoints:
         return json_reply({**moment_json(moment), **series_json(rows)})
 
     # -- inside -----------------------------------------------------------------------------------
+
+    def _requests(self, request: Request, origin: StateOrigin) -> list[int] | None:
+        """Return the requests of the last 60 s in equal parts of the circle; None if none are counted.
+
+        A recording does not count them, and neither does an earlier moment. Nodes count while they are asked.
+        """
+        if self._meter is None or not isinstance(origin, LiveRing) or "at" in request.query_params:
+            return None
+        self._meter.watch()
+        counts = self._meter.requests.counts(origin.now_s, REQUESTS_S)
+        return counts.bins if counts.by_node else None
 
     def _chosen(self, request: Request) -> StateOrigin:
         name = request.query_params.get("recording")

@@ -146,6 +146,8 @@ async def test_heat_counts_keys_and_requests() -> None:
         trace = await client.lookup("hot")
         assert heat["hot"][0]["owner"]["id"] == str(int(trace.owner.id))
         assert heat["requests"][trace.key * 64 >> client.circle.bits] >= 40
+        parts = checked(await web.get("/api/v1/ring?bins=64"), "api-ring")["bins"]
+        assert parts[trace.key * 64 >> client.circle.bits]["requests"] >= 40
         checked(await web.get("/api/v1/heat?bins=5"), "error", 400)
         metrics = checked(await web.get("/api/v1/metrics.json"), "api-metrics")
         series = {(one["name"], one["label"]): one["values"] for one in metrics["series"]}

@@ -16,7 +16,7 @@ const BIG_VNODES = 256;
 const BLANK = { bits: 160, r: 1, N: 1, W: 1, source: "live" };
 
 export const store = {
-  page: "ring", tab: "lookup", theme: "", colorBy: "owner",
+  page: "ring", tab: "lookup", theme: "", colorBy: "owner", bandBy: "nodes", binRequests: null,
   live: null, recording: null, lesson: null, recordingName: "",
   source: null, // of the server: live, recording, simulation, model; null before its first message
   server: { isOpen: false, lastMs: 0, ageMs: null, error: null, retryMs: 0, mayWrite: false, isDemo: false },
