@@ -145,7 +145,7 @@ def resampled(counts: Sequence[float], parts: int) -> list[float]:
     """
     found = [0.0] * parts
     for number, count in enumerate(counts):
-        first, last = number * parts, (number + 1) * parts  # in units of which a new part has len(counts)
+        first, last = number * parts, (number + 1) * parts  # a new part has len(counts) of these units
         for part in range(first // len(counts), -(-last // len(counts))):
             overlap = min(last, (part + 1) * len(counts)) - max(first, part * len(counts))
             found[part] += count * overlap / parts

@@ -196,11 +196,25 @@ function Fingers({ view, vnode }) {
 function Demo({ node, isDown }) {
   if (!store.server.isDemo || health() === "played" || !hasContact()) return null;
   const act = (what) => api.chaos(what, node.name).then(() => say(`${node.name}: ${what}`), (error) => say(error.message));
+  const half = halfFrom(node);
+  const split = () => api.partition(half).then(() => say(`The network is cut: ${half.join(", ")} and the others`), (error) => say(error.message));
+  const heal = () => api.heal().then(() => say("The network is whole again"), (error) => say(error.message));
+  const isSplit = store.live?.faults.findLast((fault) => ["partition", "heal"].includes(fault.do))?.do === "partition";
   return html`<section><h2 class="minor">Demo ring</h2><div class="row">
     ${isDown ? html`<button type="button" class="button" onClick=${() => act("start")}><${Icon} name="up" tone="own" />Start ${node.name} again</button>`
       : html`<button type="button" class="button danger" onClick=${() => act("kill")}>Kill ${node.name}</button>
         <button type="button" class="button" onClick=${() => act("freeze")}>Freeze</button><button type="button" class="button" onClick=${() => act("thaw")}>Thaw</button>
-        <button type="button" class="button" onClick=${() => act("leave")}>Leave</button>`}</div></section>`;
+        <button type="button" class="button" onClick=${() => act("leave")}>Leave</button>`}</div>
+    <div class="row gap">${isSplit ? html`<button type="button" class="button" onClick=${heal}><${Icon} name="link" tone="path" />Heal the network</button>`
+      : half.length > 0 && html`<button type="button" class="button danger" onClick=${split} title=${`${half.join(", ")} and all others no longer reach each other`}><${Icon} name="cut" />Split the network here</button>`}</div></section>`;
+}
+
+// The nodes of half of the circle, clockwise from a node; none if there is no other node.
+function halfFrom(node) {
+  const order = currentView().members;
+  const begin = Math.max(0, order.findIndex((vnode) => vnode.node === node.address));
+  const nodes = [...new Set([...order.slice(begin), ...order.slice(0, begin)].map((vnode) => vnode.name))];
+  return nodes.slice(0, Math.floor(nodes.length / 2));
 }
 
 // -- key --------------------------------------------------------------------------------------------

@@ -123,6 +123,7 @@ export function connect() {
   on("state", onState);
   on("delta", (delta) => push(delta.at_ms, { d: delta }));
   on("event", (event) => push(event.at_ms, { e: event }));
+  on("fault", ({ at_ms: atMs, ...fault }) => push(atMs, { f: fault }));
   on("lookup", (lookup) => store.operations.push(lookup) > 200 && store.operations.shift());
   on("metrics", onMetrics);
   on("check", (check) => set({ check }));
