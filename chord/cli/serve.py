@@ -152,8 +152,8 @@ async def _live(
     config: NodeConfig,
     on_ready: Callable[[Node, str], None],
     life_fd: int | None,
-    http: socket.socket | None,
-    connect: Connect,
+    http: socket.socket | None = None,
+    connect: Connect = connect_by_tcp,
 ) -> int:
     exit_code = OK
     reasons: dict[str, str] = {}
