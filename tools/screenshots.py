@@ -1,9 +1,9 @@
 """The pictures of the dashboard in the documentation: Chromium without a window, on recordings.
 
 `python tools/screenshots.py` writes them into `docs/images`. With a folder as its argument, it writes every page in
-light, dark, narrow and print there. It adds the page of a ring with a frozen node, with a split network, without its
-server, with a paused node, and with nodes that do not respond. It needs `/usr/bin/chromium`, and the fonts
-`fonts-inter` and `fonts-jetbrains-mono` for the same pictures everywhere.
+light, dark, narrow and print there. It adds rings in trouble: frozen and paused nodes, a split network, nodes that do
+not respond, no server. It needs `/usr/bin/chromium`, and the fonts `fonts-inter` and `fonts-jetbrains-mono` for the
+same pictures everywhere.
 """
 
 from __future__ import annotations
@@ -102,6 +102,12 @@ def save(page: Page, path: Path) -> None:
 
 def for_documents(browser: Browser, url: str) -> None:
     """Write the pictures of the documentation."""
+    with (
+        dashboard(RECORDINGS / "split.chordlog.gz") as split,
+        opened(browser, split, "ring", "light", SMALL) as page,
+    ):
+        store(page, f"seek({SPLIT_S})")
+        save(page, IMAGES / "dashboard-split.png")
     with opened(browser, url, "ring", "light", SMALL) as page:
         store(page, f"seek({BEFORE_S})")
         look_up(page)
