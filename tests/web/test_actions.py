@@ -215,7 +215,12 @@ async def test_node_reports_its_round_trips_when_asked() -> None:
         asked = checked(await web.get("/api/v1/nodes/n1?peers"), "api-node")
         assert {peer["node"] for peer in asked["peers"]} == {"n0", "n2", "n3"}
         assert all(peer["rtt_ms"] > 0 for peer in asked["peers"])
-        assert checked(await web.get("/api/v1/nodes/n1"), "api-node")["peers"] is None
+        assert {vnode["node"] for part in asked["sets"] for vnode in part["members"]} <= {"n0", "n1", "n2", "n3"}
+        assert all(len(part["members"]) == 3 for part in asked["sets"])
+        assert sum(asked["counters"].values()) > 0
+        assert asked["timing"]["stabilize_s"] > 0
+        polled = checked(await web.get("/api/v1/nodes/n1"), "api-node")
+        assert [polled[name] for name in ("peers", "sets", "counters", "timing")] == [None] * 4
 
 
 @virtual

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.page import model
 from tests.support.real_rings import running
 from tests.web.browser.site import Site, text_of
+from tests.web.browser.test_accessible import AXE, violations
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -77,3 +78,33 @@ def test_band_shows_the_requests_that_the_server_counts(large: Site) -> None:
         )
         assert "few to many requests" in text_of(page, ".side .marks")
         page.wait_for_function(f"before => ({INK})() < before", arg=before)
+
+
+def test_events_of_a_large_ring_are_counted(large: Site) -> None:
+    with large.open() as page:
+        page.wait_for_selector("canvas")
+        page.evaluate("""import('./js/store.js').then(({ currentLog, set }) => {
+            const log = currentLog();
+            const says = (t, kind, fields) => log.events.push({ t, node: 'n1:1', kind, fields });
+            says(0.1, 'RingJoined', {});
+            for (const t of [0.2, 0.3]) says(t, 'PeerChanged', { address: 'n2:1', state: 'suspect' });
+            says(0.4, 'PeerChanged', { address: 'n2:1', state: 'dead' });
+            says(0.9, 'PeerChanged', { address: 'n3:1', state: 'suspect' });
+            log.at = 0.5;
+            set({});
+        })""")
+        page.wait_for_selector(".events .counts")
+        rows = page.eval_on_selector_all(".events li", "all => all.map(one => one.textContent)")
+        assert rows == ["2suspicions", "1joins", "1verdicts of death"], "one suspicion is later than the shown moment"
+    assert large.problems == []
+
+
+def test_page_of_a_large_ring_violates_no_rule_of_axe(large: Site) -> None:
+    with large.open() as page:
+        page.wait_for_selector("canvas")
+        page.evaluate(AXE)
+        for width in (1440, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            for theme in ("light", "dark"):
+                page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+                assert violations(page) == [], (theme, width)

@@ -14,6 +14,7 @@ import pytest
 from tests.support.real_rings import running
 from tests.web.browser.conftest import RECORDINGS
 from tests.web.browser.site import Site, text_of
+from tests.web.browser.test_accessible import AXE, violations
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -61,6 +62,8 @@ def test_ring_that_is_seen_in_part_gets_no_verdict(shown: Shown) -> None:
         assert (held.count("not determined:"), held.count("holds:"), held.count("violated:")) == (6, 2, 0)
         assert "Not yet correct" not in text_of(page, ".left"), "the lists may be correct: n2 and n3 may live"
         assert "2 of 16" in (page.text_content(".ring") or "")
+        page.evaluate(AXE)
+        assert violations(page) == []
         select(page, "n2")
         assert text_of(page, ".side .pill") == "unreachable"
         assert "No node declares n2 dead." in text_of(page, ".side .note")
@@ -100,4 +103,6 @@ def test_lost_ring_and_its_pointers_are_grey(shown: Shown) -> None:
             ".ring .static, .ring .pointers", "all => all.map(one => getComputedStyle(one).filter)"
         )
         assert filters == ["grayscale(1)", "grayscale(1)"]
+        page.evaluate(AXE)
+        assert violations(page) == []
         assert site.problems == []
