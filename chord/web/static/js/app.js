@@ -3,7 +3,6 @@
 import { api } from "./api.js";
 import { Left } from "./left.js";
 import { count } from "./circle.js";
-import { LearnBottom, LearnCenter, LearnLeft, LearnRight, LearnTerminal, nextLesson } from "./learn.js";
 import { bandBy, BINS } from "./bigring.js";
 import { LensBottom, WorstSide } from "./bigpanels.js";
 import { duration } from "./circle.js";
@@ -168,10 +167,6 @@ function RecordingsPage() {
     ${isBig(view) ? html`<${LensBottom} view=${view} />` : html`<section class="bottom" aria-label="Timeline"><${Player} title=${store.recordingName} /><${Timeline} /></section>`}<${Events} />`;
 }
 
-function LearnPage() {
-  return html`<${LearnLeft} /><main class="center ringpage" id="main" tabindex="-1"><${LearnCenter} /></main><${LearnRight} /><${LearnBottom} /><${LearnTerminal} />`;
-}
-
 const loaded = {}; // the modules of pages that are loaded when they are opened
 
 function later(load, name) {
@@ -184,7 +179,8 @@ function later(load, name) {
 
 const plain = (Page) => () => html`<main class="center page wide" id="main" tabindex="-1"><${Page} /></main>`;
 const VIEWS = {
-  ring: RingPage, keys: KeysPage, nodes: NodesPage, metrics: plain(Metrics), recordings: RecordingsPage, learn: LearnPage,
+  ring: RingPage, keys: KeysPage, nodes: NodesPage, metrics: plain(Metrics), recordings: RecordingsPage,
+  learn: later(() => import("./learn.js"), "LearnPage"),
   gallery: later(() => import("./gallery.js"), "GalleryPage"), lab: later(() => import("./lab.js"), "LabPage"),
 };
 
@@ -206,7 +202,7 @@ function onKey(event) {
     setTimeout(focus);
   } else if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
     const direction = event.key === "ArrowRight" ? 1 : -1;
-    if (store.page === "learn") nextLesson(direction);
+    if (store.page === "learn") loaded.nextLesson?.(direction);
     else if (store.page === "gallery") loaded.moveGallery?.(direction);
     else goStep(direction);
   } else if (event.key === " " && !event.target.closest?.("button, a, [role=button]")) {
