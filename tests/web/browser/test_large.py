@@ -99,6 +99,17 @@ def test_events_of_a_large_ring_are_counted(large: Site) -> None:
     assert large.problems == []
 
 
+def test_table_of_a_large_ring_begins_with_the_largest_arcs(large: Site) -> None:
+    with large.open("nodes") as page:
+        page.wait_for_selector("table.nodes tbody tr")
+        assert page.get_attribute("table.nodes th:has-text('owns')", "aria-sort") == "descending"
+        vnodes = sorted(large.api("/ring")["vnodes"], key=lambda vnode: -vnode["owned"])
+        names = "all => all.map(one => one.textContent.trim())"
+        shown = page.eval_on_selector_all("table.nodes tbody tr button", names)
+        assert shown[:5] == [vnode["node"] for vnode in vnodes[:5]]
+    assert large.problems == []
+
+
 def test_page_of_a_large_ring_violates_no_rule_of_axe(large: Site) -> None:
     with large.open() as page:
         page.wait_for_selector("canvas")

@@ -117,8 +117,9 @@ export class BigRing {
     g.font = "600 34px Inter, system-ui, sans-serif";
     g.fillText(count(view.nodes.size), 0, 4);
     g.fillStyle = mute;
-    g.font = "12.5px Inter, system-ui, sans-serif";
-    g.fillText(`nodes, ${count(view.down.length)} of them dead`, 0, 28);
+    const size = Math.max(12.5, 12.5 / scaleOf(this.rect)); // text keeps its size in a small picture
+    g.font = `${size}px Inter, system-ui, sans-serif`;
+    g.fillText(`nodes, ${count(view.down.length)} of them dead`, 0, 12 + 1.3 * size);
   }
 
   stop() {}
