@@ -1,6 +1,6 @@
 """Measure how fast the dashboard's page reacts: its first load, a killed node, frames per second.
 
-    python -m benchmarks.page [--only load,kill,frames] [--json]
+    python -m benchmarks.page [--only load,kill,frames,parts] [--json]
 
 The page is opened in Chromium without a window and without a GPU. The parts are:
 
@@ -9,6 +9,8 @@ The page is opened in Chromium without a window and without a GPU. The parts are
 - kill: milliseconds from the event of the first node that knows of a killed node until the page shows a cross.
 - frames: frames per second of models of rings with exact fingers. On 64 nodes a lookup moves, and on 1,000 a lens. An
   empty page in the same browser shows what this machine can draw.
+- parts: what a large ring costs. The bytes of its whole state, and the milliseconds in which the page derives its
+  picture and groups it into 360 parts. Beside them, the bytes and milliseconds of the server's answer with these parts.
 
 Bars (required figures): load and kill at most 1,000 ms; at least 60 frames per second at 64 nodes, and 30 at 1,000.
 """
@@ -23,6 +25,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import time
 import urllib.request
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -85,6 +88,22 @@ TURNS: Final = """() => import('./js/store.js').then(store => {
     };
     turn();
 })"""
+
+
+PARTS: Final = (1_000, 10_000)
+ASKED: Final = 5
+
+DERIVED: Final = """async () => {
+    const [store, { binsOf }, { derive }] = await Promise.all(
+        ['store', 'bigring', 'view'].map(name => import(`./js/${name}.js`)));
+    const log = store.currentLog();
+    const timed = work => {
+        const began = performance.now();
+        for (let i = 0; i < 10; i += 1) work();
+        return (performance.now() - began) / 10;
+    };
+    return [timed(() => derive(log.live, log)), timed(() => binsOf(store.currentView()))];
+}"""
 
 
 @contextmanager
@@ -242,5 +261,40 @@ def frames(_: argparse.Namespace) -> Rows:
     return rows
 
 
+def parts(_: argparse.Namespace) -> Rows:
+    """Measure a large ring: its whole state on the page, and its parts from the server."""
+    rows: Rows = []
+    with opened() as browser:
+        for nodes in PARTS:
+            with served(nodes) as url:
+                times = []
+                for _number in range(ASKED):
+                    began = time.perf_counter()
+                    with urllib.request.urlopen(f"{url}api/v1/ring?bins=360") as reply:
+                        answer = reply.read()
+                    times.append(1000 * (time.perf_counter() - began))
+                page = browser.new_page(viewport={"width": 1440, "height": 900})
+                page.goto(url)
+                page.wait_for_selector("canvas")
+                derive_ms, bins_ms = page.evaluate(DERIVED)
+                page.close()
+                rows.append({
+                    "op": "parts", "nodes": nodes, "state_kB": round(_state_bytes(url) / 1000),
+                    "derive_ms": round(derive_ms, 1), "bins_ms": round(bins_ms, 2),
+                    "answer_kB": round(len(answer) / 1000), "answer_ms": round(statistics.median(times)),
+                })  # fmt: skip
+    return rows
+
+
+def _state_bytes(url: str) -> int:
+    """Return the length of the first state in the event stream."""
+    with urllib.request.urlopen(f"{url}api/v1/events") as stream:
+        for line in stream:
+            if line.startswith(b"event: state"):
+                next(stream)
+                return len(next(stream))
+    raise AssertionError("the stream has no state")
+
+
 if __name__ == "__main__":
-    sys.exit(run_parts(__doc__, {"load": load, "kill": kill, "frames": frames}))
+    sys.exit(run_parts(__doc__, {"load": load, "kill": kill, "frames": frames, "parts": parts}))

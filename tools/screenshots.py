@@ -1,12 +1,14 @@
 """The pictures of the dashboard in the documentation: Chromium without a window, on recordings.
 
 `python tools/screenshots.py` writes them into `docs/images`. With a folder as its argument, it writes every page in
-light, dark, narrow and print there. It adds the page of a ring with a frozen node, and without its server. It needs
-`/usr/bin/chromium`, and the fonts `fonts-inter` and `fonts-jetbrains-mono` for the same pictures everywhere.
+light, dark, narrow and print there. It adds rings in trouble: frozen and paused nodes, a split network, nodes that do
+not respond, no server. It needs `/usr/bin/chromium`, and the fonts `fonts-inter` and `fonts-jetbrains-mono` for the
+same pictures everywhere.
 """
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import subprocess
@@ -14,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from PIL import Image
@@ -26,13 +29,14 @@ BYTES_MAX: Final = 60_000
 WIDE: Final = (1440, 900)
 SMALL: Final = (1200, 760)
 NARROW: Final = (390, 844)
+LOOKS: Final = (("light", WIDE, "light"), ("dark", WIDE, "dark"), ("light", NARROW, "narrow"))
 BEFORE_S, AFTER_S, SPLIT_S = 7.5, 8.7, 18.0
 
 
 @contextmanager
-def dashboard(recording: str) -> Iterator[str]:
+def dashboard(recording: Path) -> Iterator[str]:
     """Serve a recording, and give the address of its page to the block."""
-    command = [sys.executable, "-m", "chord", "dashboard", "--play", str(RECORDINGS / recording), "--json"]
+    command = [sys.executable, "-m", "chord", "dashboard", "--play", str(recording), "--json"]
     with subprocess.Popen([*command, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
         assert server.stdout is not None
         try:
@@ -98,6 +102,12 @@ def save(page: Page, path: Path) -> None:
 
 def for_documents(browser: Browser, url: str) -> None:
     """Write the pictures of the documentation."""
+    with (
+        dashboard(RECORDINGS / "split.chordlog.gz") as split,
+        opened(browser, split, "ring", "light", SMALL) as page,
+    ):
+        store(page, f"seek({SPLIT_S})")
+        save(page, IMAGES / "dashboard-split.png")
     with opened(browser, url, "ring", "light", SMALL) as page:
         store(page, f"seek({BEFORE_S})")
         look_up(page)
@@ -122,7 +132,7 @@ def for_documents(browser: Browser, url: str) -> None:
 def everything(browser: Browser, url: str, split: str, folder: Path) -> None:
     """Write every page in both themes, two widths and print, to look at."""
     folder.mkdir(parents=True, exist_ok=True)
-    for theme, size, name in (("light", WIDE, "light"), ("dark", WIDE, "dark"), ("light", NARROW, "narrow")):
+    for theme, size, name in LOOKS:
         with opened(browser, url, "ring", theme, size) as page:
             store(page, f"seek({BEFORE_S})")
             save(page, folder / f"ring-{name}.png")
@@ -144,11 +154,41 @@ def everything(browser: Browser, url: str, split: str, folder: Path) -> None:
         save(page, folder / "print.png")
 
 
+@contextmanager
+def moment(states: dict[str, str], verdicts: dict[str, str]) -> Iterator[str]:
+    """Serve the first state of a recording after a change, and give the address of its page to the block.
+
+    Args:
+        states: new states of nodes, by name.
+        verdicts: the verdicts of n1 on other nodes, by name.
+    """
+    with gzip.open(RECORDINGS / "kill.chordlog.gz", "rt") as lines, TemporaryDirectory() as folder:
+        header, first = next(lines), json.loads(next(lines))
+        nodes = first["k"]["nodes"]
+        for name, state in states.items():
+            nodes[f"{name}:1"]["state"] = state
+        nodes["n1:1"]["suspects"] = {f"{n}:1": {"state": state, "reason": state} for n, state in verdicts.items()}
+        path = Path(folder) / "moment.chordlog"
+        path.write_text(header + json.dumps(first) + '\n{"t":1.0,"end":"model","index":[]}\n', encoding="utf-8")
+        with dashboard(path) as url:
+            yield url
+
+
+def in_part(browser: Browser, folder: Path) -> None:
+    """Write the page of a ring with nodes that do not respond, and with a paused node."""
+    silent = {"n2": "unreachable", "n3": "unreachable"}
+    with moment(silent, {}) as part, moment({"n2": "stopped"}, {"n2": "paused"}) as paused:
+        for theme, size, name in LOOKS:
+            for place, file in ((part, "cut-off"), (paused, "paused")):
+                with opened(browser, place, "ring", theme, size) as page:
+                    select(page, "n2")
+                    save(page, folder / f"{file}-{name}.png")
+
+
 def in_trouble(browser: Browser, folder: Path) -> None:
-    """Write the page of a ring with a frozen node, and after the end of the ring and its server."""
-    looks = (("light", WIDE, "light"), ("dark", WIDE, "dark"), ("light", NARROW, "narrow"))
+    """Write the page of a ring in trouble: frozen node, split network, no server."""
     with demonstration() as (url, ring), ExitStack() as stack:
-        pages = [(stack.enter_context(opened(browser, url, "ring", *look[:2])), look[2]) for look in looks]
+        pages = [(stack.enter_context(opened(browser, url, "ring", *look[:2])), look[2]) for look in LOOKS]
         first = pages[0][0]
         first.wait_for_function("() => document.querySelectorAll('.ring .node').length === 5")
         first.evaluate("import('./js/api.js').then(({ api }) => api.chaos('freeze', 'n2'))")
@@ -156,6 +196,10 @@ def in_trouble(browser: Browser, folder: Path) -> None:
             page.wait_for_selector(".node .hollow")
             select(page, "n2")
             save(page, folder / f"frozen-{name}.png")
+        first.evaluate("import('./js/api.js').then(({ api }) => api.partition(['n0', 'n1']))")
+        for page, name in pages:
+            page.wait_for_selector("h2:has-text('Cycles of successors')", state="attached")
+            save(page, folder / f"cut-{name}.png")
         ring.terminate()
         for page, name in pages:
             page.wait_for_selector(".overlay")
@@ -166,13 +210,14 @@ def in_trouble(browser: Browser, folder: Path) -> None:
 
 def main() -> None:
     """Write the pictures."""
-    with sync_playwright() as playwright, dashboard("kill.chordlog.gz") as url:
+    with sync_playwright() as playwright, dashboard(RECORDINGS / "kill.chordlog.gz") as url:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         if len(sys.argv) < 2:
             for_documents(browser, url)
         else:
-            with dashboard("split.chordlog.gz") as split:
+            with dashboard(RECORDINGS / "split.chordlog.gz") as split:
                 everything(browser, url, split, Path(sys.argv[1]))
+            in_part(browser, Path(sys.argv[1]))
             in_trouble(browser, Path(sys.argv[1]))
         browser.close()
 

@@ -23,6 +23,7 @@ from chord.errors import ChordError
 from chord.ids import Arc, Circle, Point
 from chord.verify.invariants import Member, Violation, ownership, violations, waiting
 from chord.views.check import CheckVerdict, verdict_json
+from chord.views.common import names_of_peers
 from chord.views.ring import is_small
 from chord.wire.messages import Status, VnodeInfo
 
@@ -106,7 +107,7 @@ def judge(nodes: list[Status], changing: list[str], unreachable: Iterable[str] =
         changing: the names of the nodes that gave a different answer each time they were asked.
         unreachable: the addresses of the known nodes that did not answer.
     """
-    circle = Circle(nodes[0].bits)
+    circle, unreachable = Circle(nodes[0].bits), sorted(unreachable)
     labels = _labels(nodes)
     snapshot: dict[int, Member] = {}
     owned: dict[Point, list[Arc]] = {}
@@ -134,7 +135,8 @@ def judge(nodes: list[Status], changing: list[str], unreachable: Iterable[str] =
         violations=violations(snapshot, r),
         waiting=missing,
         labels={int(v.contact.id): labels[node.address] for node in nodes for v in node.vnodes},
-        unreachable=tuple(sorted(unreachable)),
+        unreachable=tuple(unreachable),
+        names={at: name for at, name in names_of_peers(nodes).items() if at in {*unreachable, *absent}},
         under_replicated=sum(node.under_replicated for node in nodes),
         damaged=tuple((labels[node.address], node.damaged) for node in nodes if node.damaged),
         troubles=tuple((labels[node.address], why) for node in nodes for why in node.troubles),
@@ -228,7 +230,8 @@ def _print(out: Out, verdict: CheckVerdict, only_invariants: bool) -> None:
         out.sentence(f"damaged  {node}: {text}. {rest}")
     if verdict.unavailable:
         where = f"{percent(verdict.unavailable)} of the circle"
-        why = f"no answer from {', '.join(verdict.absent)}" if verdict.absent else "its replicas are being compared"
+        absent = ", ".join(map(verdict.node_at, verdict.absent))
+        why = f"no answer from {absent}" if absent else "its replicas are being compared"
         out.sentence(f"unavailable  a get may fail in {where}: {why}")
     if verdict.holds(only_invariants=only_invariants):
         more = "" if verdict.vnodes == verdict.nodes else f", {counted(verdict.vnodes, 'vnode')}"
@@ -237,10 +240,11 @@ def _print(out: Out, verdict: CheckVerdict, only_invariants: bool) -> None:
         small = f" (small ring: {failures_taken(verdict.nodes)})" if verdict.is_small else ""
         out.sentence(f"OK  {INVARIANTS} invariants hold on {size}{ideal}{small}")
     for address in verdict.unreachable:
+        node = verdict.node_at(address)
         if said := dict(verdict.reported).get(address):
-            out.sentence(f"unreachable  {address} does not answer: {said}")
+            out.sentence(f"unreachable  {node} does not answer: {said}")
         else:
-            out.sentence(f"unreachable  {address} does not answer. If it will never be back: chord forget {address}")
+            out.sentence(f"unreachable  {node} does not answer. If it will never be back: chord forget {address}")
     if verdict.under_replicated:
         count = verdict.under_replicated
         out.sentence(f"copies  records with a copy on an unreachable node or still to be made: {count}")

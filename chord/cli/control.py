@@ -32,7 +32,7 @@ from chord.client.blocking import Client
 from chord.client.operations import addresses_in, contacts_in
 from chord.config import PROTOCOL_VERSION, split_address
 from chord.errors import NO_REPLY, ChordError
-from chord.views.common import names_of, names_of_peers
+from chord.views.common import named_address, names_of, names_of_peers
 from chord.views.nodes import leave_json, removal_json, signal_json, version_json
 from chord.wire.messages import Status
 
@@ -180,7 +180,8 @@ def forget_command(target: Target, node: str) -> int:
     if out.as_json:
         out.json(removal_json(address, reported, failures))
     else:
-        out.line(f"{address} is forgotten by {len(reported)} of {counted(len(result), 'node')}")
+        shown = named_address(address, names_of_peers(nodes))
+        out.line(f"{shown} is forgotten by {len(reported)} of {counted(len(result), 'node')}")
     for at, error in failures.items():
         out.note(f"{at}: {error.message}")
     if failures:

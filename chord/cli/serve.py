@@ -33,7 +33,7 @@ from chord.events import (
     ValuesQuarantined,
 )
 from chord.node import Node
-from chord.node.world import World
+from chord.node.world import Connect, World, connect_by_tcp
 
 STOP_S = 3.0
 WEB_PACKAGES = ("starlette", "hypercorn", "prometheus_client")
@@ -52,7 +52,13 @@ REACH_S = 1.0
 LOOK_S = 0.5
 
 
-def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd: int | None = None) -> int:
+def serve(
+    config: NodeConfig,
+    on_ready: Callable[[Node, str], None],
+    *,
+    life_fd: int | None = None,
+    connect: Connect = connect_by_tcp,
+) -> int:
     """Run a node until it has stopped or left, and return the exit code.
 
     Args:
@@ -61,6 +67,7 @@ def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd:
             text such as "joined the ring".
         life_fd: a file descriptor, the read end of a pipe. The node stops when the other end is closed, and does not
             handle SIGINT. None: there is no pipe.
+        connect: makes the calls of the node to other nodes.
 
     Returns:
         130 or 143 if SIGINT or SIGTERM ended the node before it was ready, otherwise 0.
@@ -72,7 +79,7 @@ def serve(config: NodeConfig, on_ready: Callable[[Node, str], None], *, life_fd:
     http = None if config.http is None else _open_http(config.http)
     try:
         with unwrapped(), _private_files():
-            return trio.run(_live, config, on_ready, life_fd, http)
+            return trio.run(_live, config, on_ready, life_fd, http, connect)
     except ChordError as error:
         failure = explain(error, config.listen)
         if isinstance(error, OtherRing) and config.data_dir is not None:
@@ -146,6 +153,7 @@ async def _live(
     on_ready: Callable[[Node, str], None],
     life_fd: int | None,
     http: socket.socket | None = None,
+    connect: Connect = connect_by_tcp,
 ) -> int:
     exit_code = OK
     reasons: dict[str, str] = {}
@@ -171,7 +179,7 @@ async def _live(
         elif isinstance(event, ConnectionRefused) and event.address in config.join:
             reasons[event.address] = f"what listens there does not answer as a node of this ring ({event.reason})"
 
-    node = Node(config, World.real(config, observe))
+    node = Node(config, World.real(config, observe)._replace(connect=connect))
     async with trio.open_nursery() as nursery:
         if http is not None:
             from chord.web.health import serve_health

@@ -39,6 +39,7 @@ from chord.views.nodes import up_json
 from chord.wire.messages import Status
 
 if TYPE_CHECKING:
+    from chord.cli.up_split import Sides
     from chord.cli.up_web import DashboardChild
 
 HOST = "127.0.0.1"
@@ -47,9 +48,6 @@ RANGES_TRIED = 50
 POLL_S = 0.05
 STOP_S = 5.0
 PATIENCE_S = 30.0
-SIGNALS = {
-    "kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT, "leave": signal.SIGTERM
-}  # fmt: skip
 
 
 class Child(NamedTuple):
@@ -104,7 +102,7 @@ def _require_name(context: click.Context, option: click.Parameter, path: Path | 
 @click.option("--join", metavar="HOST:PORT", help="Add the peers to the ring of this node.")
 @click.option("--web", is_flag=False, flag_value=LISTEN, metavar="[HOST:PORT]", help="Also start a dashboard.  "
               f"[default address: {LISTEN}]")
-@click.option("--demo", is_flag=True, help="Let its page kill, freeze and start peers, and write keys.")
+@click.option("--demo", is_flag=True, help="Let its page stop and start peers, split the network, and write keys.")
 @json_option
 def up_command(
     out: Out, count: int | None, vnodes: int | None, bits: int | None, ids: list[int], successors: int | None,
@@ -185,6 +183,7 @@ class _Family:
         self._has_founder = has_founder
         self._leaves = leaves
         self._dashboard = dashboard
+        self._sides = None if dashboard is None else dashboard.sides
         self._life_read, self._life_write = os.pipe()
         self._news_read, self._news_write = os.pipe()
         self._news = b""
@@ -322,7 +321,7 @@ class _Family:
             os.close(self._news_read)
             if self._dashboard is not None:
                 self._dashboard.close()
-            code = _child(config, self._life_read, self._news_write, self._out)
+            code = _child(config, self._life_read, self._news_write, self._out, self._sides)
         finally:
             if sys.exc_info()[0] is not None:
                 traceback.print_exc()
@@ -330,22 +329,24 @@ class _Family:
                 stream.flush()
             os._exit(code)  # without the parent's clean-up
 
-    def _do(self, what: str, name: str) -> str:
-        """Carry out an order of the dashboard on a peer, by name, and return the peer's name.
+    def _do(self, what: str, names: list[str]) -> list[list[str]]:
+        """Carry out an order of the dashboard on peers, by name, and return the names of the peers, in groups.
 
         Raises:
             ValueError: it is not possible; the message says why.
         """
+        from chord.cli.up_web import SIGNALS, change_network, next_peer
+
         self._reap()
+        assert self._sides is not None
+        if what in ("partition", "heal"):
+            return change_network(self._sides, names, self._configs, may_split=not self._leaves)
         if what == "join":
-            port = 1 + max(int(config.listen.rpartition(":")[2]) for config in self._configs)
-            while port < 65536 and _refusal(port) is not None:
-                port += 1
-            name = next(n for i in range(10**6) if (n := f"n{i}") not in {config.name for config in self._configs})
-            last = self._configs[-1]
-            data_dir = None if last.data_dir is None else str(Path(last.data_dir).with_name(name))
-            peer = structs.replace(last, name=name, listen=f"{HOST}:{port}", id=None, data_dir=data_dir, http=None)
+            peer = next_peer(self._configs, lambda port: _refusal(port) is None)
             self._configs.append(peer)
+            self._sides.place(peer.listen)
+            names = [peer.name or ""]
+        (name,) = names
         pid = next((pid for pid, child in self._children.items() if child.name == name), None)
         config = next((config for config in self._configs if config.name == name), None)
         if config is None:
@@ -355,9 +356,9 @@ class _Family:
         if pid is not None:
             os.kill(pid, SIGNALS[what])
         else:  # the founder must join its ring, too
-            living = tuple(child.address for child in self._children.values())
-            self._fork(structs.replace(config, join=living[:3]))
-        return name
+            living = [child.address for child in self._children.values()]
+            self._fork(structs.replace(config, join=self._sides.near(config.listen, living)[:3]))
+        return [names]
 
     # -- until the ring is proven -------------------------------------------------------------------
 
@@ -482,9 +483,10 @@ class _Family:
             os.waitpid(pid, 0)
 
 
-def _child(config: NodeConfig, life_fd: int, news_fd: int, out: Out) -> int:
+def _child(config: NodeConfig, life_fd: int, news_fd: int, out: Out, sides: Sides | None) -> int:
     from chord.cli.serve import serve
     from chord.node import Node
+    from chord.node.world import connect_by_tcp
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -495,7 +497,8 @@ def _child(config: NodeConfig, life_fd: int, news_fd: int, out: Out) -> int:
         os.write(news_fd, json.dumps(node.name).encode() + b"\n")
 
     try:
-        return serve(config, on_ready, life_fd=life_fd)
+        connect = connect_by_tcp if sides is None else sides.connect
+        return serve(config, on_ready, life_fd=life_fd, connect=connect)
     except Failure as failure:
         out.failure(failure)
         return failure.exit_code

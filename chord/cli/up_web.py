@@ -7,19 +7,27 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from pathlib import Path
+
+from msgspec import structs
 
 from chord.cli.dashboard import LISTEN, is_loopback, listen_on, require_extra, url_of
 from chord.cli.failures import INTERNAL, OK, USAGE
 from chord.cli.output import Failure, Out
-from chord.config import split_address
+from chord.cli.up_split import HOST, Sides
+from chord.config import NodeConfig, split_address
 from chord.views.common import Json
 
 ORDER_BYTES_MAX = 4096
 
-Obey = Callable[[str, str], str]
-"""Does something to a node, by name, and returns the node's name. A `ValueError` says why it is not possible."""
+Obey = Callable[[str, list[str]], list[list[str]]]
+"""Does something to peers, by name, and returns their names in groups. A `ValueError` says why it is not possible."""
+
+SIGNALS = {
+    "kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT, "leave": signal.SIGTERM
+}  # fmt: skip
 
 
 class DashboardChild:
@@ -38,6 +46,7 @@ class DashboardChild:
     Attributes:
         url: the URL of the page.
         pid: the process id; None while the process does not run.
+        sides: the sides of the peers if the page may split the network; otherwise None.
     """
 
     def __init__(self, out: Out, listen: str, *, is_demo: bool) -> None:
@@ -57,6 +66,7 @@ class DashboardChild:
         self._orders = b""
         self.url = url_of(self._host, self._listener)
         self.pid: int | None = None
+        self.sides = Sides() if is_demo else None
 
     @property
     def orders(self) -> int:
@@ -95,7 +105,7 @@ class DashboardChild:
         """Carry out all orders that have arrived, and answer each.
 
         Args:
-            do: carries out one order: it gets the action and the name of a peer, and returns the peer's name. Its
+            do: carries out one order: it gets the action and the names of peers, and returns groups of names. Its
                 `ValueError` becomes the answer.
         """
         with suppress(BlockingIOError, ConnectionError):
@@ -105,7 +115,7 @@ class DashboardChild:
             order = json.loads(line)
             answer: Json = {}
             try:
-                answer["node"] = do(order["do"], order["node"])
+                answer["groups"] = do(order["do"], order["nodes"])
             except ValueError as error:
                 answer["error"] = str(error)
             with suppress(BlockingIOError, ConnectionError):
@@ -125,6 +135,53 @@ class DashboardChild:
                 nursery.cancel_scope.cancel()
 
         trio.run(run)
+
+
+def next_peer(configs: Sequence[NodeConfig], is_free: Callable[[int], bool]) -> NodeConfig:
+    """Return the configuration of a further peer: the next name, and the next free port.
+
+    Args:
+        configs: the configurations of all peers so far.
+        is_free: returns whether no process listens on a port.
+    """
+    port = 1 + max(int(config.listen.rpartition(":")[2]) for config in configs)
+    while port < 65536 and not is_free(port):
+        port += 1
+    name = next(n for i in range(10**6) if (n := f"n{i}") not in {config.name for config in configs})
+    last = configs[-1]
+    data_dir = None if last.data_dir is None else str(Path(last.data_dir).with_name(name))
+    return structs.replace(last, name=name, listen=f"{HOST}:{port}", id=None, data_dir=data_dir, http=None)
+
+
+def change_network(
+    sides: Sides, first: Collection[str], configs: Sequence[NodeConfig], *, may_split: bool
+) -> list[list[str]]:
+    """Split the network of a demonstration or end the split, and return the names of the peers on each side.
+
+    Args:
+        sides: the sides of the peers.
+        first: the names of the peers on the first side. All others are on the second. Empty: end the split.
+        configs: the configurations of all peers.
+        may_split: whether these peers are the whole ring.
+
+    Raises:
+        ValueError: it is not possible; the message says why.
+    """
+    if not first:
+        if not sides.is_split:
+            raise ValueError("the network is not split")
+        sides.heal()
+        return []
+    if not may_split:
+        raise ValueError("the ring has nodes of another command, which this one cannot cut off")
+    unknown = sorted(set(first) - {config.name for config in configs})
+    if unknown:
+        raise ValueError(f"no peer is called {unknown[0]!r}")
+    groups = [[config for config in configs if (config.name in first) == is_first] for is_first in (True, False)]
+    if not all(groups):
+        raise ValueError(f"{len(configs)} of {len(configs)} peers are on one side; a split needs peers on both")
+    sides.split(*([config.listen for config in group] for group in groups))
+    return [[config.name or "" for config in group] for group in groups]
 
 
 def _listener(out: Out, listen: str) -> socket.socket:

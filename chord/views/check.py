@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from chord.verify.invariants import Violation
-from chord.views.common import Json
+from chord.views.common import Json, named_address
 
 
 class CheckVerdict(NamedTuple):
@@ -26,6 +28,7 @@ class CheckVerdict(NamedTuple):
         reported: pairs of an address in `unreachable` and the reason, if one is known.
         quarantined: the number of values that are in quarantine.
         clocks: warnings about wall clocks that differ, in words.
+        names: the names of nodes by address, as their peers remember them.
     """
 
     nodes: int
@@ -43,6 +46,7 @@ class CheckVerdict(NamedTuple):
     reported: tuple[tuple[str, str], ...] = ()
     quarantined: int = 0
     clocks: tuple[str, ...] = ()
+    names: Mapping[str, str] = MappingProxyType({})
 
     @property
     def is_ideal(self) -> bool:
@@ -53,6 +57,10 @@ class CheckVerdict(NamedTuple):
     def serves(self) -> bool:
         """Whether every node serves all requests, no copy is damaged, and no get may fail."""
         return not (self.damaged or self.troubles or self.unavailable)
+
+    def node_at(self, address: str) -> str:
+        """Return the text that stands for the node at an address: its address, after its name if that is known."""
+        return named_address(address, self.names)
 
     def holds(self, *, only_invariants: bool) -> bool:
         """Return whether `chord check` passes: its exit code is then 0, otherwise 8.

@@ -34,6 +34,11 @@ def name_of(contact: Contact, names: Mapping[str, str]) -> str:
     return names.get(contact.address, contact.address)
 
 
+def named_address(address: str, names: Mapping[str, str]) -> str:
+    """Return the address of a node, after the node's name if `names` has it."""
+    return f"{names[address]} {address}" if address in names else address
+
+
 def vnode_json(circle: Circle, contact: Contact, names: Mapping[str, str]) -> Json:
     """Return a vnode as JSON: its id in decimal and hexadecimal, and the name and address of its node.
 

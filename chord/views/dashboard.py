@@ -5,7 +5,7 @@ The state is a `RingModel`, so these answers are the same for a living ring, a r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from chord.ids import Arc, Circle, Point
@@ -72,6 +72,7 @@ def ring_state_json(
     *,
     bins: int | None = None,
     lens: Arc | None = None,
+    requests: Sequence[float] | None = None,
 ) -> Json:
     """Return a state of the ring as JSON: its vnodes in ascending order of their ids, and its nodes.
 
@@ -83,6 +84,8 @@ def ring_state_json(
         bins: also count vnodes and keys in this number of equal parts of the circle. Without `lens`, no vnodes and
             nodes are then listed.
         lens: list only the vnodes in this arc, and their nodes; None: all.
+        requests: the numbers of requests in equal parts of the circle, of any number. With `bins`, each part gets its
+            share of them. None: they are not counted.
     """
     circle = Circle(shape.bits if shape else 160)
     points = sorted(model.vnodes, key=int)
@@ -98,27 +101,54 @@ def ring_state_json(
         **shape_json(shape),
         "vnodes": [vnode_state_json(circle, model, point) for point in shown],
         "nodes": [node_state_json(model, address, moment, seen_ms.get(address), doubts) for address in nodes],
-        **({} if bins is None else {"bins": _bins(circle, model, points, bins, doubts)}),
+        **({} if bins is None else {"bins": _bins(circle, model, points, bins, doubts, requests)}),
     }
 
 
 def _bins(
-    circle: Circle, model: RingModel, points: list[str], count: int, doubts: Mapping[str, list[Json]]
+    circle: Circle,
+    model: RingModel,
+    points: list[str],
+    count: int,
+    doubts: Mapping[str, list[Json]],
+    requests: Sequence[float] | None,
 ) -> list[Json]:
-    """Return the number of vnodes, the largest arc, the worst state and the keys in each part of the circle."""
+    """Return the vnodes, their nodes, the largest arc, the worst state, the keys and requests of each part."""
+    asked = [None] * count if requests is None else [round(number, 2) for number in resampled(requests, count)]
     found: list[Json] = [
-        {"vnodes": 0, "largest_arc": 0.0, "worst": None, "dead": 0, "keys": 0} for _ in range(count)
-    ]
+        {
+            "vnodes": 0, "nodes": 0, "largest_arc": 0.0, "worst": None, "dead": 0, "keys": 0,
+            "requests": requests_of_part,
+        }
+        for requests_of_part in asked
+    ]  # fmt: skip
+    nodes: list[set[str]] = [set() for _ in found]
     for point in points:
         fields = model.vnodes[point]
-        part = found[int(point) * count // circle.size]
-        address = str(fields.get("node", ""))
+        number = int(point) * count // circle.size
+        part, address = found[number], str(fields.get("node", ""))
         state = _health(str(model.nodes.get(address, {}).get("state", "")), is_doubted=address in doubts)
+        nodes[number].add(address)
         part["vnodes"] += 1
+        part["nodes"] = len(nodes[number])
         part["largest_arc"] = max(part["largest_arc"], _owned_share(circle, fields))
         part["worst"] = max(part["worst"] or HEALTH[0], state, key=HEALTH.index)
         part["dead"] += state == "dead"
         part["keys"] += fields.get("keys", 0)
+    return found
+
+
+def resampled(counts: Sequence[float], parts: int) -> list[float]:
+    """Return counts in equal parts of the circle as counts in another number of equal parts.
+
+    A part gets its share of each given part that it overlaps, as if the things counted were spread evenly within it.
+    """
+    found = [0.0] * parts
+    for number, count in enumerate(counts):
+        first, last = number * parts, (number + 1) * parts  # a new part has len(counts) of these units
+        for part in range(first // len(counts), -(-last // len(counts))):
+            overlap = min(last, (part + 1) * len(counts)) - max(first, part * len(counts))
+            found[part] += count * overlap / parts
     return found
 
 

@@ -71,7 +71,7 @@ def node_json(circle: Circle, node: Status, names: Mapping[str, str]) -> Json:
         "vnodes": [vnode_json(circle, v.contact, names) for v in node.vnodes],
         "counters": dict(node.counters),
         "peers": [_peer_json(peer) for peer in node.peers],
-        "sets": [_set_json(circle, state, names) for state in node.sets],
+        "sets": [set_json(circle, state, names) for state in node.sets],
         "membership": node.membership,
         "members": node.members,
         "cut": list(node.cut),
@@ -197,7 +197,11 @@ def _peer_json(peer: PeerInfo) -> Json:
     }
 
 
-def _set_json(circle: Circle, state: ReplicaState, names: Mapping[str, str]) -> Json:
+def set_json(circle: Circle, state: ReplicaState, names: Mapping[str, str]) -> Json:
+    """Return the replication of a part of a node's arcs as JSON.
+
+    `names` has the names of nodes by address. A node that it lacks appears with its address.
+    """
     lists = {
         "members": state.members,
         "unreachable": state.unreachable,

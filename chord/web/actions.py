@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from base64 import b64decode, urlsafe_b64decode
 from binascii import Error as BadBase64
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
+from types import MappingProxyType
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -30,9 +31,20 @@ from chord.wire.messages import KEY_BYTES_MAX, VALUE_BYTES_MAX, Mode, Route
 BODY_BYTES_MAX: Final = 2 * VALUE_BYTES_MAX
 """The largest body of a request with JSON. Base64 makes a value a third longer."""
 
-ChaosAction: TypeAlias = Literal["kill", "start", "freeze", "thaw", "join", "leave"]
-Chaos: TypeAlias = Callable[[ChaosAction, str], Awaitable[str]]
-"""The control of the processes of a demonstration: does something to a node, by name, and returns the node's name."""
+ChaosAction: TypeAlias = Literal["kill", "start", "freeze", "thaw", "join", "leave", "partition", "heal"]
+Chaos: TypeAlias = Callable[[ChaosAction, list[str]], Awaitable[list[list[str]]]]
+"""The control of a demonstration: does something to nodes, by name, and returns their names in groups."""
+
+FAULTS: Final[Mapping[str, str]] = MappingProxyType({
+    "kill": "kill", "freeze": "stop", "thaw": "wake", "partition": "partition", "heal": "heal"
+})  # fmt: skip
+"""The actions that are faults, with their names in recordings."""
+
+WITHOUT_NODE: Final = ("join", "partition", "heal")
+"""The actions that are not about one given node."""
+
+SIDE_MAX: Final = 1024
+"""The largest number of nodes that an order names."""
 
 T = TypeVar("T")
 
@@ -79,11 +91,14 @@ class ChaosOrder(msgspec.Struct, forbid_unknown_fields=True):
 
     Attributes:
         do: kill, start, freeze or thaw a node's process, let the node leave the ring, or start a new node ("join").
-        node: the name of the node; "" for "join".
+            Split the network in two ("partition"), or end the split ("heal").
+        node: the name of the node; "" for "join", "partition" and "heal".
+        nodes: for "partition", the names of the nodes on one side. All others are on the other side.
     """
 
     do: ChaosAction
     node: str = ""
+    nodes: Annotated[list[str], msgspec.Meta(max_length=SIDE_MAX)] = msgspec.field(default_factory=list)
 
 
 class ActionEndpoints:
@@ -175,7 +190,9 @@ class ActionEndpoints:
         return self._stored(client, await client.delete(key, context=context, replicas=True), began_s)
 
     async def chaos(self, request: Request) -> Response:
-        """Carry out a `ChaosOrder` on a process of a demonstration, and answer with the node's name.
+        """Carry out a `ChaosOrder` on a demonstration, and answer with the names of its nodes.
+
+        A fault enters the history.
 
         Raises:
             HttpFailure: 403: this is no demonstration. 409: the action is not possible now.
@@ -183,7 +200,16 @@ class ActionEndpoints:
         if self._chaos is None:
             raise HttpFailure(403, "no_demo", "this is no demonstration", "Start one: chord up --web --demo")
         order = await _order(request, ChaosOrder)
-        return self._reply({"do": order.do, "node": await self._chaos(order.do, order.node)})
+        is_split = order.do == "partition"
+        if bool(order.nodes) != is_split or bool(order.node) == (order.do in WITHOUT_NODE):
+            hint = "partition takes nodes, a list of names; heal and join take none; all others take node, one name"
+            raise HttpFailure(400, "invalid", f"invalid nodes for {order.do!r}", hint)
+        groups = await self._chaos(order.do, order.nodes if is_split else [order.node] if order.node else [])
+        if order.do in FAULTS and isinstance(self._origin, LiveRing):
+            fault = {"do": FAULTS[order.do], "groups": groups}
+            self._origin.aggregator.history.add(self._origin.now_s, "f", fault)
+        node = groups[0][0] if len(groups) == 1 else ""
+        return self._reply({"do": order.do, "node": node, "groups": groups})
 
     # -- inside -----------------------------------------------------------------------------------
 

@@ -153,6 +153,13 @@ class Aggregator:
         node = self._nodes.get(address)
         return None if node is None else node.described_s
 
+    def is_given_up(self, address: str) -> bool:
+        """Return whether a node that answers takes another one for dead."""
+        return any(
+            other.get("state") != "unreachable" and other["suspects"].get(address, {}).get("state") == "dead"
+            for other in self.model.nodes.values()
+        )
+
     @property
     def oldest_s(self) -> float:
         """The oldest time of a last status reply among the nodes that answer, in seconds; infinity if none answers."""

@@ -177,17 +177,21 @@ class EventHub:
         })  # fmt: skip
 
     def _messages(self, origin: LiveRing, lines: list[NumberedLine], latest: int) -> bytes:
-        """Return the lines as messages: one delta, and each event. The last message has the number."""
+        """Return the lines as messages: one delta, and each event and fault. The last message has the number."""
         found: list[tuple[str, Json]] = []
         changes = [one.line.content for one in lines if isinstance(one.line.content, RingChange)]
         if changes:
             at_ms = origin.to_ms(max(one.line.at_s for one in lines if one.line.letter == "d"))
             found.append(("delta", {"seq": latest, "at_ms": at_ms, **msgspec.to_builtins(merged(changes))}))
         for one in lines:
+            if isinstance(one.line.content, RingChange):
+                continue
+            at_ms = origin.to_ms(one.line.at_s)
             if one.line.letter == "e":
-                assert not isinstance(one.line.content, RingChange)
-                shape = event_json(origin.aggregator.model, one.line.content, origin.to_ms(one.line.at_s))
+                shape = event_json(origin.aggregator.model, one.line.content, at_ms)
                 found.append(("lookup" if shape["kind"] == "LookupDone" else "event", shape))
+            elif one.line.letter == "f":
+                found.append(("fault", {"at_ms": at_ms, **one.line.content}))
         last = len(found) - 1
         return b"".join(message(n, content, latest if i == last else None) for i, (n, content) in enumerate(found))
 

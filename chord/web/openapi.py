@@ -57,7 +57,7 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/ring", "ring", "The nodes and vnodes of a state", "api-ring",
              query={**AT, **RECORDING, **LENS}),
     Endpoint("GET", "/nodes/{name}", "node", "One node of a state", "api-node",
-             query={**AT, **RECORDING, "peers": "also ask the node for its round-trip times"}),
+             query={**AT, **RECORDING, "peers": "also ask it for round trips, replica sets, counters, periods"}),
     Endpoint("GET", "/check", "check", "The verdict on a state", "api-check", query={**AT, **RECORDING}),
     Endpoint("GET", "/events", "events", "The stream of states and events (text/event-stream)"),
     Endpoint("POST", "/lookup", "lookup", "The owner of a key or a point, and the path", "api-lookup",

@@ -26,6 +26,7 @@ from chord.views.dashboard import (
     shape_json,
     transfers_state_json,
 )
+from chord.views.nodes import set_json
 from chord.web.actions import body_of
 from chord.web.failures import HttpFailure, number_of
 from chord.web.heat import harmonic
@@ -35,7 +36,7 @@ from chord.web.replies import json_reply
 from chord.web.sampling import ANSWER_S, RingMeter
 from chord.web.series import series_json
 from chord.web.source import LiveRing, PlayedRing, SeenState, StateOrigin
-from chord.wire.messages import SAMPLE_BINS, Describe
+from chord.wire.messages import SAMPLE_BINS, Describe, StatusPart
 
 UPLOADS_MAX: Final = 4
 """The number of uploaded recordings in memory. The oldest gives way to a new one."""
@@ -47,6 +48,14 @@ THREADS: Final = trio.CapacityLimiter(2)
 """The threads that read recordings. A recording made to do harm may keep them busy, but not the event loop."""
 
 BINS_MAX: Final = 1024
+"""The largest number of parts of the circle in which `ring` counts vnodes."""
+
+REQUESTS_S: Final = 60.0
+"""The time in which it counts their requests, in seconds."""
+
+ASKED_FIELDS: Final[tuple[StatusPart, ...]] = ("peers", "sets", "counters", "timing")
+"""The parts of a status for which `node` asks on request, because they change too often for the polls."""
+
 RATE_S: Final = 5.0
 
 T = TypeVar("T")
@@ -77,27 +86,31 @@ class QueryEndpoints:
         """
         origin = self._chosen(request)
         bins, lens = number_of(request, "bins", 1, BINS_MAX), _lens(request, origin.shape)
+        requests = self._requests(request, origin) if bins is not None else None
 
         def shown(state: SeenState) -> Json:
-            return ring_state_json(state.model, origin.shape, state.moment, state.seen_ms, bins=bins, lens=lens)
+            return ring_state_json(
+                state.model, origin.shape, state.moment, state.seen_ms, bins=bins, lens=lens, requests=requests
+            )
 
         return await _of_state(request, origin, shown)
 
     async def node(self, request: Request) -> Response:
         """Answer with the node that the path names, at the time `at` (Unix ms; default: the latest).
 
-        The query parameter `peers` adds the round-trip times to its peers, for which it asks the node.
+        The query parameter `peers` adds the round-trip times to its peers, its replica sets, counters and periods, for
+        which it asks the node.
 
         Raises:
             HttpFailure: 404: there is no such node or time, or several nodes have this name.
         """
         origin, name = self._chosen(request), request.path_params["name"]
-        peers = await _peers_of(origin, name) if "peers" in request.query_params else None
+        asked = await _asked(origin, name, wanted="peers" in request.query_params)
 
         def shown(state: SeenState) -> Json:
             address = _address_of(state.model, name)
             seen_ms = state.seen_ms.get(address)
-            return {**node_detail_json(state.model, origin.shape, address, state.moment, seen_ms), "peers": peers}
+            return {**node_detail_json(state.model, origin.shape, address, state.moment, seen_ms), **asked}
 
         return await _of_state(request, origin, shown)
 
@@ -242,6 +255,17 @@ class QueryEndpoints:
 
     # -- inside -----------------------------------------------------------------------------------
 
+    def _requests(self, request: Request, origin: StateOrigin) -> list[int] | None:
+        """Return the requests of the last 60 s in equal parts of the circle; None if none are counted.
+
+        A recording does not count them, and neither does an earlier moment. Nodes count while they are asked.
+        """
+        if self._meter is None or not isinstance(origin, LiveRing) or "at" in request.query_params:
+            return None
+        self._meter.watch()
+        counts = self._meter.requests.counts(origin.now_s, REQUESTS_S)
+        return counts.bins if counts.by_node else None
+
     def _chosen(self, request: Request) -> StateOrigin:
         name = request.query_params.get("recording")
         if name is None:
@@ -284,26 +308,34 @@ def _address_of(model: RingModel, name: str) -> str:
     return found[0]
 
 
-async def _peers_of(origin: StateOrigin, name: str) -> list[Json] | None:
-    """Ask a living node for its peers and its round-trip times to them. A status does not change with these times."""
-    if not isinstance(origin, LiveRing) or origin.client is None:
-        return None
+async def _asked(origin: StateOrigin, name: str, *, wanted: bool) -> Json:
+    """Ask a living node for what the polls leave out: round-trip times, replica sets, counters, periods.
+
+    Each field is None if the node was not asked or does not answer.
+    """
+    nothing: Json = {"peers": None, "sets": None, "counters": None, "timing": None}
+    if not wanted or not isinstance(origin, LiveRing) or origin.client is None:
+        return nothing
     model = origin.aggregator.model
     address = _address_of(model, name)
     try:
         with trio.fail_after(ANSWER_S):
-            reply = await origin.client.watch(Describe(("peers",)), address)
+            status = (await origin.client.watch(Describe(ASKED_FIELDS), address)).status
     except (ChordError, trio.TooSlowError):
-        return None
-    return [
-        {
-            "address": peer.address,
-            "node": model.nodes.get(peer.address, {}).get("name") or peer.address,
-            "state": peer.state,
-            "rtt_ms": peer.rtt_ms,
-        }
-        for peer in (reply.status.peers if reply.status else ())
+        return nothing
+    if status is None:
+        return nothing
+    names = {at: str(fields.get("name") or at) for at, fields in model.nodes.items()}
+    peers = [
+        {"address": p.address, "node": names.get(p.address, p.address), "state": p.state, "rtt_ms": p.rtt_ms}
+        for p in status.peers
     ]
+    return {
+        "peers": peers,
+        "sets": [set_json(origin.client.circle, part, names) for part in status.sets],
+        "counters": dict(status.counters),
+        "timing": dict(status.timing),
+    }
 
 
 def _line_json(model: RingModel, line: LogLine, at_ms: int) -> Json:

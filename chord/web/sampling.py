@@ -85,12 +85,17 @@ class RingMeter:
         living = [a for a, fields in known.items() if fields.get("state") not in ("unreachable", "dead", "left")]
         return living[:NODES_MAX]
 
+    def watch(self) -> None:
+        """Let the nodes count requests for the next 10 s, also if no page is open."""
+        self._watched_s = self._origin.now_s
+
     async def density(self) -> list[float]:
         """Return the number of keys in each of 256 equal parts of the circle, at most 3 s old.
 
         Concurrency: checkpoints.
         """
-        self._watched_s = now_s = self._origin.now_s
+        self.watch()
+        now_s = self._origin.now_s
         if self._density is None or now_s - self._density[0] > SAMPLE_S:
             self._density = now_s, await self._counted(self._origin.aggregator.model)
         return self._density[1]

@@ -65,6 +65,13 @@ class DashboardOptions(NamedTuple):
     reports: Path = REPORTS
 
 
+class _Answer(msgspec.Struct):
+    """The answer of the parent to an order."""
+
+    groups: list[list[str]] = []
+    error: str = ""
+
+
 class Control:
     """The connection to the parent process of a demonstration, which controls the processes of the nodes.
 
@@ -76,12 +83,12 @@ class Control:
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(control))
         self._lock = trio.Lock()
 
-    async def __call__(self, do: ChaosAction, node: str) -> str:
-        """Send the parent an order, and return the name of the node that it was about.
+    async def __call__(self, do: ChaosAction, nodes: list[str]) -> list[list[str]]:
+        """Send the parent an order, and return the names of the nodes that it was about, in groups.
 
         Args:
             do: the action, such as "kill".
-            node: the name of the node; "" for "join".
+            nodes: the names of the nodes.
 
         Raises:
             HttpFailure: 409: the parent refused. 503: the parent has ended.
@@ -90,17 +97,17 @@ class Control:
         """
         async with self._lock:
             with trio.CancelScope(shield=True):  # a reply without its order would answer the next one
-                await self._stream.send_all(msgspec.json.encode({"do": do, "node": node}) + b"\n")
+                await self._stream.send_all(msgspec.json.encode({"do": do, "nodes": nodes}) + b"\n")
                 answer = b""
                 while not answer.endswith(b"\n"):
                     part = await self._stream.receive_some()
                     if not part:
                         raise HttpFailure(503, "no_control", "the parent process has ended", "Start it: chord up --web")
                     answer += part
-        found = msgspec.json.decode(answer, type=dict[str, str])
-        if "error" in found:
-            raise HttpFailure(409, "no_effect", found["error"], "See the states of the nodes: /api/v1/ring")
-        return found["node"]
+        found = msgspec.json.decode(answer, type=_Answer)
+        if found.error:
+            raise HttpFailure(409, "no_effect", found.error, "See the states of the nodes: /api/v1/ring")
+        return found.groups
 
 
 async def serve_live(

@@ -9,9 +9,9 @@ import trio
 
 from chord.client.api import AsyncClientApi
 from chord.client.async_client import open_client
-from chord.errors import ChordError, OtherRing
+from chord.errors import ChordError, DeadlineExceeded, OtherRing
 from chord.net.transport import Transport
-from chord.web.aggregator import Aggregator, Poll
+from chord.web.aggregator import POLL_S, Aggregator, Poll
 from chord.web.source import LiveRing
 from chord.wire.messages import Describe, DescribeReply, GetEventsReply
 
@@ -44,6 +44,9 @@ async def watch_ring(origin: LiveRing, nodes: Sequence[str], transport: Transpor
 async def watch(aggregator: Aggregator, client: AsyncClientApi) -> None:
     """Poll the nodes of a ring with one client until cancelled, or until only nodes of another ring answer.
 
+    A node that another one takes for dead has `POLL_S` to send its status, and then counts as unreachable. The status
+    of a frozen node would otherwise contradict the others, as long as the client waits.
+
     Args:
         aggregator: says which polls are due, and gets their results.
         client: a client of the ring. Its time limit must exceed `EVENTS_WAIT_MS`.
@@ -51,13 +54,14 @@ async def watch(aggregator: Aggregator, client: AsyncClientApi) -> None:
     Concurrency: checkpoints.
     """
     changed = trio.Event()
+    described: dict[Poll, trio.CancelScope] = {}
     aggregator.restart(trio.current_time())
 
     async def ask(poll: Poll) -> None:
         try:
             reply: DescribeReply | GetEventsReply
             if isinstance(poll.request, Describe):
-                reply = await client.watch(poll.request, poll.address)
+                reply = await describe(poll, poll.request)
             else:
                 reply = await client.watch(poll.request, poll.address)
         except ChordError as error:
@@ -68,10 +72,22 @@ async def watch(aggregator: Aggregator, client: AsyncClientApi) -> None:
             aggregator.on_reply(poll, reply, trio.current_time())
         changed.set()
 
+    async def describe(poll: Poll, request: Describe) -> DescribeReply:
+        described[poll] = trio.CancelScope()
+        try:
+            with described[poll]:
+                return await client.watch(request, poll.address)
+        finally:
+            del described[poll]
+        raise DeadlineExceeded(f"{poll.address}: no status after {POLL_S:g} s, and another node takes it for dead")
+
     async with trio.open_nursery() as nursery:
         while True:
             changed = trio.Event()
             for poll in aggregator.due(trio.current_time()):
                 nursery.start_soon(ask, poll)
+            for poll, scope in described.items():
+                if trio.current_time() - poll.sent_s >= POLL_S and aggregator.is_given_up(poll.address):
+                    scope.cancel()
             with trio.move_on_at(aggregator.next_due_s()):
                 await changed.wait()

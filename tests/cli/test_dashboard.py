@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,23 @@ class Page:
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds."""
+        deadline = time.monotonic() + HEALED_S
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def verdicts(self) -> set[tuple[str, bool | None]]:
+        """Return whether each invariant holds."""
+        return {(one["name"], one["holds"]) for one in self("GET", "/check")[1]["invariants"]}
+
+    def successors(self) -> dict[str, str]:
+        """Return the node of the first successor of each node, by name."""
+        vnodes = self("GET", "/ring")[1]["vnodes"]
+        names = {vnode["id"]: vnode["node"] for vnode in vnodes}
+        return {vnode["node"]: names[vnode["successors"][0]] for vnode in vnodes if vnode["successors"]}
+
     def ready(self, n: int) -> None:
         """Wait until the dashboard shows a settled ring of `n` nodes."""
         deadline = time.monotonic() + HEALED_S
@@ -156,3 +174,20 @@ def test_demonstration_is_controlled_recorded_and_played(tmp_path: Path) -> None
         _, state = Page(played.ready["url"])("GET", "/ring")
         assert state["source"] == "recording"
         assert len(state["nodes"]) == 4
+
+
+@pytest.mark.slow
+def test_demonstration_is_split_and_heals() -> None:
+    with ring_of(4, "--web", "127.0.0.1:0", "--demo") as ring:
+        page = Page(ring.ready["dashboard"])
+        page.settled()
+        assert page("POST", "/chaos", {"do": "heal"})[1]["error"]["message"] == "the network is not split"
+        status, split = page("POST", "/chaos", {"do": "partition", "nodes": ["n0", "n1"]})
+        assert (status, split["groups"]) == (200, [["n0", "n1"], ["n2", "n3"]])
+        page.until(lambda: ("AtMostOneRing", False) in page.verdicts())
+        assert page("POST", "/chaos", {"do": "join"})[1]["node"] == "n4"
+        page.until(lambda: page.successors().get("n4") in ("n2", "n3") and page.successors()["n0"] == "n1")
+        assert page("POST", "/chaos", {"do": "heal"})[0] == 200
+        page.ready(5)
+        lines = page("GET", "/history")[1]["lines"]
+        assert [line["f"]["do"] for line in lines if "f" in line] == ["partition", "heal"]

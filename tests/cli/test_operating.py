@@ -194,7 +194,8 @@ def test_dead_node_keeps_its_name(run: Run, canned: CannedRing) -> None:
     canned.nodes[160].die()
     members = {m["address"]: m for m in run("members", "--json").json("members")["members"]}
     assert (members[gone]["node"], members[gone]["vnodes"]) == ("n4", [])
-    assert run("forget", "n4").out == f"{gone} is forgotten by 6 of 6 nodes\n"
+    assert f"\nunreachable  n4 {gone} does not answer. If it will never be back: chord forget" in run("check").out
+    assert run("forget", "n4").out == f"n4 {gone} is forgotten by 6 of 6 nodes\n"
     assert run("forget", "n44").code == 2
 
 

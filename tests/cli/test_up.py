@@ -198,7 +198,7 @@ def test_check_watches_until_ctrl_c() -> None:
         family.level()
         os.kill(family.nodes[2]["pid"], signal.SIGKILL)
         while not (line := watcher.stdout.readline()).startswith("OK  8 invariants hold on 2 nodes"):
-            is_unreachable = line.startswith(f"unreachable  {family.nodes[2]['address']} does not answer")
+            is_unreachable = line.startswith(f"unreachable  n2 {family.nodes[2]['address']} does not answer")
             assert is_unreachable or line.startswith(("waiting  ", "unavailable  "))
         watcher.send_signal(signal.SIGINT)
         assert watcher.wait(HANG_S) == 130

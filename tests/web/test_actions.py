@@ -6,12 +6,15 @@ import json
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, cast
 
+import pytest
 import trio
 
 import chord
 from chord import testing
+from chord.web.actions import SIDE_MAX
 from chord.web.aggregator import Aggregator
 from chord.web.hub import EventHub
 from chord.web.sampling import RingMeter
@@ -19,7 +22,8 @@ from chord.web.source import LiveRing
 from chord.web.watch import watch
 from tests.support.rings import virtual
 from tests.support.schemas import check_shape
-from tests.support.web import Answer, WebClient, app_of
+from tests.support.statuses import statuses
+from tests.support.web import Answer, Ring, WebClient, app_of
 
 ADA = urlsafe_b64encode(b"user:42").decode().rstrip("=")
 
@@ -128,6 +132,54 @@ async def test_key_is_read_only_without_the_option() -> None:
         assert await client.get("user:42", None) is None
 
 
+async def obeyed(orders: list[tuple[str, list[str]]], do: str, nodes: list[str]) -> list[list[str]]:
+    """Note an order, and answer as the parent of a demonstration does."""
+    orders.append((do, nodes))
+    return [nodes, ["rest"]] if do == "partition" else [nodes or ["n3"]] if do != "heal" else []
+
+
+@pytest.mark.parametrize(("order", "asked", "fault"), [
+    ({"do": "kill", "node": "n1"}, ("kill", ["n1"]), {"do": "kill", "groups": [["n1"]]}),
+    ({"do": "freeze", "node": "n1"}, ("freeze", ["n1"]), {"do": "stop", "groups": [["n1"]]}),
+    ({"do": "thaw", "node": "n1"}, ("thaw", ["n1"]), {"do": "wake", "groups": [["n1"]]}),
+    ({"do": "start", "node": "n1"}, ("start", ["n1"]), None),
+    ({"do": "join"}, ("join", []), None),
+    ({"do": "partition", "nodes": ["n1", "n2"]}, ("partition", ["n1", "n2"]),
+     {"do": "partition", "groups": [["n1", "n2"], ["rest"]]}),
+    ({"do": "partition", "nodes": ["n"] * SIDE_MAX}, ("partition", ["n"] * SIDE_MAX),
+     {"do": "partition", "groups": [["n"] * SIDE_MAX, ["rest"]]}),
+    ({"do": "heal"}, ("heal", []), {"do": "heal", "groups": []}),
+])  # fmt: skip
+async def test_fault_of_a_demonstration_enters_the_history(order: Any, asked: Any, fault: Any) -> None:
+    ring, orders = Ring(statuses()), list[tuple[str, list[str]]]()
+    web = WebClient(app_of(ring.origin, chaos=partial(obeyed, orders)))
+    check_shape("api-order-chaos", order)
+    answer = checked(await web.request("POST", "/api/v1/chaos", json.dumps(order).encode()), "api-chaos")
+    assert orders == [asked]
+    assert answer["do"] == order["do"]
+    assert answer["node"] == ("n3" if order["do"] == "join" else order.get("node", ""))
+    history = (await web.get("/api/v1/history")).json
+    check_shape("api-history", history)
+    assert [line["f"] for line in history["lines"] if "f" in line] == ([] if fault is None else [fault])
+
+
+@pytest.mark.parametrize("order", [
+    {"do": "partition"}, {"do": "partition", "node": "n1"}, {"do": "partition", "nodes": []},
+    {"do": "partition", "nodes": ["n"] * (SIDE_MAX + 1)}, {"do": "partition", "nodes": [7]},
+    {"do": "heal", "node": "n1"}, {"do": "heal", "nodes": ["n1"]}, {"do": "kill"},
+    {"do": "kill", "node": "n1", "nodes": ["n2"]},
+    {"do": "join", "node": "n1"}, {"do": "split"}, {"do": "kill", "node": "n1", "more": 1},
+])  # fmt: skip
+async def test_wrong_order_of_a_demonstration_is_refused(order: Any) -> None:
+    ring, orders = Ring(statuses()), list[tuple[str, list[str]]]()
+    web = WebClient(app_of(ring.origin, chaos=partial(obeyed, orders)))
+    error = checked(await web.request("POST", "/api/v1/chaos", json.dumps(order).encode()), "error", 400)["error"]
+    assert error["code"] == "invalid"
+    assert error["message"]
+    assert error["hint"]
+    assert orders == []
+
+
 @virtual
 async def test_heat_counts_keys_and_requests() -> None:
     async with watched() as (web, client):
@@ -146,6 +198,8 @@ async def test_heat_counts_keys_and_requests() -> None:
         trace = await client.lookup("hot")
         assert heat["hot"][0]["owner"]["id"] == str(int(trace.owner.id))
         assert heat["requests"][trace.key * 64 >> client.circle.bits] >= 40
+        parts = checked(await web.get("/api/v1/ring?bins=64"), "api-ring")["bins"]
+        assert parts[trace.key * 64 >> client.circle.bits]["requests"] >= 40
         checked(await web.get("/api/v1/heat?bins=5"), "error", 400)
         metrics = checked(await web.get("/api/v1/metrics.json"), "api-metrics")
         series = {(one["name"], one["label"]): one["values"] for one in metrics["series"]}
@@ -161,7 +215,12 @@ async def test_node_reports_its_round_trips_when_asked() -> None:
         asked = checked(await web.get("/api/v1/nodes/n1?peers"), "api-node")
         assert {peer["node"] for peer in asked["peers"]} == {"n0", "n2", "n3"}
         assert all(peer["rtt_ms"] > 0 for peer in asked["peers"])
-        assert checked(await web.get("/api/v1/nodes/n1"), "api-node")["peers"] is None
+        assert {vnode["node"] for part in asked["sets"] for vnode in part["members"]} <= {"n0", "n1", "n2", "n3"}
+        assert all(len(part["members"]) == 3 for part in asked["sets"])
+        assert sum(asked["counters"].values()) > 0
+        assert asked["timing"]["stabilize_s"] > 0
+        polled = checked(await web.get("/api/v1/nodes/n1"), "api-node")
+        assert [polled[name] for name in ("peers", "sets", "counters", "timing")] == [None] * 4
 
 
 @virtual

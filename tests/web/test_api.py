@@ -7,6 +7,7 @@ import json
 import re
 import threading
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -15,7 +16,9 @@ from msgspec.structs import replace
 from chord.ids import Contact, Point
 from chord.observe.chordlog import BYTES_MAX, Chordlog, unpack
 from chord.observe.model import RingChange, RingModel
+from chord.views.dashboard import resampled
 from chord.web.openapi import ENDPOINTS
+from chord.web.queries import BINS_MAX
 from chord.web.source import LiveRing, PlayedRing
 from chord.wire.messages import PeerInfo, Status
 from tests.support.schemas import check_shape
@@ -123,10 +126,54 @@ async def test_bins_count_the_vnodes_of_a_large_ring() -> None:
     answer = (await web.get("/api/v1/ring?bins=64&from=1000&to=1500")).json
     check_shape("api-ring", answer)
     assert sum(part["vnodes"] for part in answer["bins"]) == len(ids)
+    assert [part["nodes"] for part in answer["bins"]] == [part["vnodes"] for part in answer["bins"]]
+    assert {part["requests"] for part in answer["bins"]} == {None}, "no node was asked to count"
     assert [vnode["id"] for vnode in answer["vnodes"]] == ["1100", "1300", "1500"]
     assert (await web.get("/api/v1/ring?bins=64")).json["vnodes"] == []
-    assert (await web.get("/api/v1/ring?bins=0")).status == 400
     assert (await web.get("/api/v1/ring?from=1")).status == 400
+
+
+@pytest.mark.parametrize(("bins", "status"), [
+    ("1", 200), (str(BINS_MAX), 200), (str(BINS_MAX + 1), 400), ("0", 400), ("-1", 400), ("abc", 400), ("", 400),
+    ("1.5", 400), ("٣", 400), ("9" * 40, 400),
+])  # fmt: skip
+async def test_bins_beyond_their_limits_are_refused(bins: str, status: int) -> None:
+    answer = await get(f"/api/v1/ring?bins={quote(bins)}")
+    assert answer.status == status
+    check_shape("error" if status == 400 else "api-ring", answer.json)
+    if status == 200:
+        assert len(answer.json["bins"]) == int(bins)
+        assert sum(part["vnodes"] for part in answer.json["bins"]) == 7
+    else:
+        error = answer.json["error"]
+        assert error["message"] == f"invalid bins {bins[:40]!r}"
+        assert error["hint"] == f"Give a whole number from 1 to {BINS_MAX}, or leave it out"
+
+
+async def test_bins_count_a_node_with_many_vnodes_once() -> None:
+    ids = (10, 42, 80)
+    nodes = statuses(ids, bits=8, addresses=dict.fromkeys(ids, "n:1"))
+    whole = replace(nodes[0], vnodes=tuple(vnode for node in nodes for vnode in node.vnodes))
+    for bins, expected in ((1, [(3, 1)]), (4, [(2, 1), (1, 1), (0, 0), (0, 0)])):
+        parts = (await checked(f"/api/v1/ring?bins={bins}", "api-ring", [whole]))["bins"]
+        assert [(part["vnodes"], part["nodes"]) for part in parts] == expected
+
+
+async def test_bins_show_the_worst_state_and_the_dead() -> None:
+    ring = Ring(statuses())
+    ring.origin.aggregator.model.lose("127.0.0.1:9002", "unreachable")  # the vnode 80
+    parts = (await WebClient(app_of(ring.origin)).get("/api/v1/ring?bins=4")).json["bins"]
+    assert [(part["vnodes"], part["dead"], part["worst"]) for part in parts] == [
+        (2, 0, "ready"), (2, 1, "dead"), (1, 0, "ready"), (2, 0, "ready")
+    ]  # fmt: skip
+
+
+def test_resampled_counts_keep_their_sum_and_place() -> None:
+    assert resampled([4.0, 0.0], 4) == [2.0, 2.0, 0.0, 0.0]
+    assert resampled([1.0, 3.0, 5.0, 7.0], 2) == [4.0, 12.0]
+    assert resampled([3.0, 6.0], 3) == pytest.approx([2.0, 3.0, 4.0])
+    many = resampled([1.0] * 256, 360)
+    assert many == pytest.approx([256 / 360] * 360)
 
 
 # -- history and recordings -----------------------------------------------------------------------

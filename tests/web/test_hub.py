@@ -12,7 +12,7 @@ from chord.observe.model import RingChange, RingModel
 from chord.web.hub import QUEUE_MAX, EventHub, merged
 from chord.web.source import LiveRing
 from tests.support.statuses import statuses
-from tests.support.web import Ring, app_of, events_of, messages_in
+from tests.support.web import NOW_MS, Ring, app_of, events_of, messages_in
 
 LATE = "127.0.0.1:9002"
 
@@ -52,6 +52,20 @@ async def test_stream_begins_with_hello_state_and_check() -> None:
     assert (hello["write"], hello["demo"]) == (False, False)
     assert played(found).nodes == ring.origin.aggregator.model.nodes
     assert found[1][1] == str(state["seq"]) == str(ring.origin.aggregator.history.latest)
+
+
+async def test_fault_is_sent_once_and_again_to_a_returning_reader() -> None:
+    ring = Ring(statuses())
+    hub = EventHub(ring.origin)
+    reader, before = hub.join(), ring.origin.aggregator.history.latest
+    taken(hub, reader)
+    ring.origin.aggregator.history.add(100.5, "f", {"do": "partition", "groups": [["n0"], ["n1", "n2"]]})
+    hub.publish()
+    hub.publish()
+    fault = {"at_ms": NOW_MS + 500, "do": "partition", "groups": [["n0"], ["n1", "n2"]]}
+    assert [content for name, _, content in taken(hub, reader) if name != "check"] == [fault]
+    again = [content for name, _, content in taken(hub, hub.join(before)) if name == "fault"]
+    assert again == [fault]
 
 
 async def test_deltas_of_a_quarter_second_are_merged() -> None:

@@ -76,6 +76,38 @@ async def test_watcher_sees_the_ring_and_a_death_in_time() -> None:
             nursery.cancel_scope.cancel()
 
 
+@virtual
+async def test_frozen_node_is_unreachable_soon_after_it_is_declared_dead() -> None:
+    dead_at: list[float] = []
+
+    def note(emitted: Emitted) -> None:
+        if isinstance(emitted.event, PeerChanged) and emitted.event.state == "dead":
+            dead_at.append(trio.current_time())
+
+    async with testing.open_ring(4, seed=1, observe=note) as ring:
+        network = cast(testing.MemoryNetwork, ring.network)
+        async with (
+            chord.open_client(ring[0].address, transport=network.transport("client")) as client,
+            trio.open_nursery() as nursery,
+        ):
+            aggregator = Aggregator([ring[0].address], trio.current_time())
+            nursery.start_soon(watch, aggregator, client)
+            await trio.sleep(5)
+            frozen = ring[2].address
+            network.freeze(frozen.rpartition(":")[0])
+            while not aggregator.is_given_up(frozen):
+                assert aggregator.model.nodes[frozen]["state"] == "ready"
+                await trio.sleep(0.01)
+            while aggregator.model.nodes[frozen]["state"] != "unreachable":
+                await trio.sleep(0.01)
+            assert trio.current_time() - dead_at[0] <= VISIBLE_WITHIN_S
+            network.unfreeze(frozen.rpartition(":")[0])
+            with trio.fail_after(30):
+                while aggregator.model.nodes[frozen]["state"] != "ready":
+                    await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
+
+
 class ClientOfAFormerRing:
     """A client of nodes that belong to another ring now."""
 

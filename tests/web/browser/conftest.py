@@ -18,16 +18,20 @@ RECORDINGS: Final = ROOT / "chord" / "web" / "static" / "recordings"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of this folder as slow. One worker runs all of them, with one browser."""
+    """Mark the tests of this folder as slow. One worker runs all of them."""
     for item in items:
         if item.nodeid.startswith("tests/web/browser/"):
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.xdist_group("browser"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A browser without a window."""
+    """A browser without a window.
+
+    It ends with its module, because other tests of the same worker fail beside it. Its event loop keeps `asyncio.run`
+    from starting. Its greenlets confuse the depth that `ast.parse` counts.
+    """
     chromium = require_tool("chromium", "chromium")
     from playwright.sync_api import sync_playwright
 
@@ -39,7 +43,7 @@ def browser() -> Iterator[Browser]:
         opened.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def played(browser: Browser) -> Iterator[Site]:
     """The page of a recording in which a ring splits and heals."""
     recording = RECORDINGS / "split.chordlog.gz"

@@ -95,6 +95,7 @@ def test_another_node_takes_over_the_arc_of_a_killed_one(live: Site) -> None:
         assert f"{heir['node']} covers for {victim['node']}" in page.eval_on_selector_all(
             ".ring .cover-label", "all => all.map(one => one.textContent)"
         )
+        assert page.query_selector(".events li:has-text('stops responding') small:has-text('± poll')") is not None
         # On a loaded machine, nodes may wrongly give up others for a moment, which breaks an invariant.
         page.wait_for_selector(".verdict h2:has-text('healing')")
     assert live.problems == []

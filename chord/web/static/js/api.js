@@ -36,7 +36,7 @@ const b64 = (key) => {
 };
 
 export const api = {
-  ring: () => request("GET", "/ring"),
+  bins: (count) => request("GET", `/ring?bins=${count}`),
   node: (name) => request("GET", `/nodes/${encodeURIComponent(name)}?peers`),
   lookup: (body) => request("POST", "/lookup", body),
   compare: (body) => request("POST", "/lookup/compare", body),
@@ -48,6 +48,8 @@ export const api = {
   history: (fromMs, toMs) => request("GET", `/history?from=${fromMs}&to=${toMs}`),
   metrics: () => request("GET", "/metrics.json"),
   chaos: (what, node) => request("POST", "/chaos", { do: what, node }),
+  partition: (nodes) => request("POST", "/chaos", { do: "partition", nodes }),
+  heal: () => request("POST", "/chaos", { do: "heal" }),
   gallery: () => request("GET", "/gallery"),
   galleryRun: (name, query) => request("GET", `/gallery/${name}?${new URLSearchParams(Object.entries(query).filter(([, value]) => value !== null))}`),
   reports: () => request("GET", "/lab"),

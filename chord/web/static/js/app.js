@@ -3,7 +3,7 @@
 import { api } from "./api.js";
 import { Left } from "./left.js";
 import { count } from "./circle.js";
-import { LearnBottom, LearnCenter, LearnLeft, LearnRight, LearnTerminal, nextLesson } from "./learn.js";
+import { bandBy, BINS } from "./bigring.js";
 import { LensBottom, WorstSide } from "./bigpanels.js";
 import { duration } from "./circle.js";
 import { HotKeys, KeysCenter, KeysLeft, Metrics, Moments, Nodes, RecordingList, useHeat } from "./pages.js";
@@ -19,6 +19,7 @@ import { ownerAt } from "./view.js";
 
 const PAGES = [["ring", "Ring"], ["keys", "Keys"], ["nodes", "Nodes"], ["metrics", "Metrics"], ["recordings", "Recordings"], ["learn", "Learn"], ["gallery", "Gallery"], ["lab", "Lab"]];
 const TABS = { ring: "ring", keys: "keys", nodes: "rows", metrics: "bars", recordings: "time", learn: "book", gallery: "gallery", lab: "lab" }; // their icons
+const BANDS = ["nodes", "keys", "requests"].map((name) => [name, name]);
 const COLORS = ["owner", "keys", "requests", "copies"].map((name) => [name, name]);
 
 function pageOfAddress() {
@@ -115,10 +116,26 @@ function useRequests(isOn) {
   }, [isOn]);
 }
 
+// The requests of the last minute in each bin of a large ring, which only the server knows.
+function useBinRequests(isOn) {
+  useEffect(() => {
+    if (!isOn) return undefined;
+    const load = () => api.bins(BINS).then(({ bins }) => set({ binRequests: bins.map((bin) => bin.requests ?? 0) }), () => {});
+    load();
+    const timer = setInterval(load, 3000);
+    return () => clearInterval(timer);
+  }, [isOn]);
+}
+
 function RingTools() {
   const isLive = health() !== "played"; // a recording does not count requests
-  useRequests(isLive && store.colorBy === "requests");
-  if (store.lookup || isBig(currentView())) return null;
+  const big = isBig(currentView());
+  useRequests(isLive && !big && store.colorBy === "requests");
+  useBinRequests(isLive && big && store.bandBy === "requests");
+  if (store.lookup) return null;
+  if (big) {
+    return html`<div class="tools"><${Segments} label="Tint of the band" value=${bandBy()} onChange=${(bandBy) => set({ bandBy })} options=${BANDS.filter(([name]) => isLive || name !== "requests")} /></div>`;
+  }
   return html`<div class="tools"><${Segments} label="Colour by" value=${store.colorBy} onChange=${(colorBy) => set({ colorBy })} options=${COLORS.filter(([name]) => isLive || name !== "requests")} /></div>`;
 }
 
@@ -150,10 +167,6 @@ function RecordingsPage() {
     ${isBig(view) ? html`<${LensBottom} view=${view} />` : html`<section class="bottom" aria-label="Timeline"><${Player} title=${store.recordingName} /><${Timeline} /></section>`}<${Events} />`;
 }
 
-function LearnPage() {
-  return html`<${LearnLeft} /><main class="center ringpage" id="main" tabindex="-1"><${LearnCenter} /></main><${LearnRight} /><${LearnBottom} /><${LearnTerminal} />`;
-}
-
 const loaded = {}; // the modules of pages that are loaded when they are opened
 
 function later(load, name) {
@@ -166,7 +179,8 @@ function later(load, name) {
 
 const plain = (Page) => () => html`<main class="center page wide" id="main" tabindex="-1"><${Page} /></main>`;
 const VIEWS = {
-  ring: RingPage, keys: KeysPage, nodes: NodesPage, metrics: plain(Metrics), recordings: RecordingsPage, learn: LearnPage,
+  ring: RingPage, keys: KeysPage, nodes: NodesPage, metrics: plain(Metrics), recordings: RecordingsPage,
+  learn: later(() => import("./learn.js"), "LearnPage"),
   gallery: later(() => import("./gallery.js"), "GalleryPage"), lab: later(() => import("./lab.js"), "LabPage"),
 };
 
@@ -188,7 +202,7 @@ function onKey(event) {
     setTimeout(focus);
   } else if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
     const direction = event.key === "ArrowRight" ? 1 : -1;
-    if (store.page === "learn") nextLesson(direction);
+    if (store.page === "learn") loaded.nextLesson?.(direction);
     else if (store.page === "gallery") loaded.moveGallery?.(direction);
     else goStep(direction);
   } else if (event.key === " " && !event.target.closest?.("button, a, [role=button]")) {

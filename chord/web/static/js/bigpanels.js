@@ -1,7 +1,7 @@
 // The panels beside a large ring: the worst first, and the lens.
 
 import { harmonic, percent, count } from "./circle.js";
-import { inLens } from "./bigring.js";
+import { bandBy, inLens } from "./bigring.js";
 import { html, HBar, Segments, useMemo, useState } from "./parts.js";
 import { find, store } from "./store.js";
 
@@ -20,7 +20,7 @@ export function WorstSide({ view }) {
     <table class="gap"><thead><tr><th scope="col">node</th><th scope="col" class="n">at</th><th scope="col"><span class="sr">bar</span></th><th scope="col" class="n">${order}</th></tr></thead>
     <tbody>${rows.map((v) => html`<tr key=${v.id}><td><b>${v.name}</b></td><td class="n mute">${percent(v.x)}</td><td><${HBar} share=${value(v) / most} tone="mute" /></td><td class="n">${text(v)}</td></tr>`)}</tbody></table>
     <p class="mute gap">The largest of ${count(view.members.length)} random arcs is expected to have ${harmonic(view.members.length).toFixed(1)} times the mean.</p></section>
-    <section><h2 class="minor">Meaning of the marks</h2><ul class="marks"><li>band: 1 degree of the circle, few to many nodes</li><li>bar outside: the largest arc of the degree; amber, over 8 times the mean</li><li class="bad">○ a dead node</li></ul></section>
+    <section><h2 class="minor">Meaning of the marks</h2><ul class="marks"><li>band: 1 degree of the circle, few to many ${bandBy()}</li><li>bar outside: the largest arc of the degree; amber, over 8 times the mean</li><li class="bad">○ a dead node</li><li class="warn">○ a suspected node</li></ul></section>
     <section><h2 class="minor">Find</h2><form class="field" onSubmit=${(e) => { e.preventDefault(); find(new FormData(e.target).get("find").trim()); }}><input name="find" id="find" aria-label="Find a node, an address, an id or a key" placeholder="node, address, 0x id or key" /></form>
     <p class="mute gap">Drag along the circle to move the lens. The arrow keys move the lens, too.</p></section></div></aside>`;
 }

@@ -1,19 +1,23 @@
 // A ring of more than 256 vnodes: 360 bins on a canvas, a lens that unrolls 1/180 of the circle, and the worst first.
 
 import { clockwise, count } from "./circle.js";
-import { set, store } from "./store.js";
+import { health, set, store } from "./store.js";
 
 export const BINS = 360;
 export const LENS = 1 / 180;
 const R = 250;
 
-// The bins of a view: the number of vnodes, the largest arc, the worst state, the dead.
+// The number that the tint of the band shows. A recording does not count requests.
+export const bandBy = () => (store.bandBy === "requests" && health() === "played" ? "nodes" : store.bandBy);
+
+// The bins of a view: the number of vnodes, the largest arc, the keys, the dead, the suspected.
 export function binsOf(view) {
-  const bins = Array.from({ length: BINS }, () => ({ count: 0, arc: 0, dead: 0, suspect: 0 }));
+  const bins = Array.from({ length: BINS }, () => ({ count: 0, arc: 0, keys: 0, dead: 0, suspect: 0 }));
   for (const vnode of view.vnodes) {
     const bin = bins[Math.min(BINS - 1, Math.floor(vnode.x * BINS))];
     bin.count += 1;
     bin.arc = Math.max(bin.arc, vnode.share);
+    bin.keys += vnode.keys ?? 0;
     if (vnode.isDown) bin.dead += 1;
     else if (vnode.mark === "suspect") bin.suspect += 1;
   }
@@ -63,7 +67,7 @@ export class BigRing {
     canvas.setAttribute("aria-valuenow", ((store.lens ?? 0.12) * 100).toFixed(2));
     canvas.setAttribute("aria-valuetext", `${((store.lens ?? 0.12) * 100).toFixed(1)} % of the circle`);
     const { rect } = this;
-    const drawn = [view, rect.width, rect.height, store.theme, matchMedia("(prefers-color-scheme: dark)").matches];
+    const drawn = [view, bandBy(), store.binRequests, rect.width, rect.height, store.theme, matchMedia("(prefers-color-scheme: dark)").matches];
     if (!this.drawn || drawn.some((one, i) => one !== this.drawn[i])) {
       this.drawn = drawn;
       this.inks = inksOf(canvas);
@@ -77,13 +81,15 @@ export class BigRing {
     const { faint, bar, warn, bad, text, mute } = this.inks;
     const turn = turnOf;
     const bins = binsOf(view);
-    const most = Math.max(1, ...bins.map((bin) => bin.count));
+    const asked = store.binRequests ?? []; // only the server has the requests
+    const tints = bins.map((bin, i) => ({ nodes: bin.count, keys: bin.keys, requests: asked[i] ?? 0 }[bandBy()]));
+    const most = Math.max(1, ...tints);
     const mean = 1 / Math.max(1, view.members.length);
     const top = Math.max(8 * mean, ...bins.map((bin) => bin.arc));
     bins.forEach((bin, i) => {
       const a = turn(i / BINS);
       const b = turn((i + 1) / BINS);
-      g.globalAlpha = 0.16 + 0.8 * (bin.count / most);
+      g.globalAlpha = 0.16 + 0.8 * (tints[i] / most);
       g.strokeStyle = faint;
       g.lineWidth = 17;
       g.beginPath();
@@ -111,8 +117,9 @@ export class BigRing {
     g.font = "600 34px Inter, system-ui, sans-serif";
     g.fillText(count(view.nodes.size), 0, 4);
     g.fillStyle = mute;
-    g.font = "12.5px Inter, system-ui, sans-serif";
-    g.fillText(`nodes, ${count(view.down.length)} of them dead`, 0, 28);
+    const size = Math.max(12.5, 12.5 / scaleOf(this.rect)); // text keeps its size in a small picture
+    g.font = `${size}px Inter, system-ui, sans-serif`;
+    g.fillText(`nodes, ${count(view.down.length)} of them dead`, 0, 12 + 1.3 * size);
   }
 
   stop() {}

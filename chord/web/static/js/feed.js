@@ -6,7 +6,8 @@ import { names } from "./view.js";
 const MERGE_S = 2;
 const BRIEF_S = 1; // a suspicion that ends within this time is not listed
 
-// The lines of the event list until a time, the latest first: {t, icon, tone, text, address}.
+// The lines of the event list until a time, the latest first: {t, icon, tone, text, address, isPolled}. Only a poll
+// revealed a line with `isPolled`, so its time may be one poll late.
 export function feed(log, until) {
   if (log.feedOf !== log.events.length + log.marks.length + log.faults.length || !log.feed) {
     log.feed = build(log);
@@ -47,7 +48,7 @@ function build(log) {
     const text = { dead: "stops responding", back: "responds again", join: "enters the ring", left: "is gone" }[mark.kind];
     const isFault = mark.kind === "dead" && log.faults.some((fault) => Math.abs(fault.t - mark.t) < 0.1 && fault.groups?.flat().includes(mark.name));
     if ((mark.kind === "dead" || mark.kind === "back") && !isFault) {
-      lines.push({ t: mark.t, icon: mark.kind === "dead" ? "cross" : "up", tone: mark.kind === "dead" ? "bad" : "own", text: `${mark.name} ${text}` });
+      lines.push({ t: mark.t, icon: mark.kind === "dead" ? "cross" : "up", tone: mark.kind === "dead" ? "bad" : "own", text: `${mark.name} ${text}`, isPolled: log.header.source === "live" });
     }
   }
   for (const fault of log.faults) lines.push({ t: fault.t, icon: "cut", tone: fault.do === "heal" ? "path" : "bad", text: faultText(fault) });
@@ -79,6 +80,33 @@ function mergePeer(lines, open, event, fields, node, nameOf) {
   open.set(name, line);
   lines.push(line);
 }
+
+// The numbers of events until a time, by what happened, the most frequent first: [word, icon, tone, number].
+export function counts(log, until) {
+  const found = new Map();
+  const count = (word, icon, tone) => found.set(word, [word, icon, tone, (found.get(word)?.[3] ?? 0) + 1]);
+  for (const event of log.events) {
+    if (until !== null && event.t > until) break;
+    const { state, how } = event.fields ?? {};
+    if (event.kind === "PeerChanged") count(...(VERDICTS[state] ?? [state, "half", "mute"]));
+    else if (event.kind === "NodeStateChanged" && state in ENDS) count(ENDS[state], "half", "mute");
+    else if (event.kind === "ArcGained" && how === "taken_over") count("arcs taken over", "arc", "mute");
+    else if (event.kind in KINDS) count(...KINDS[event.kind]);
+  }
+  for (const fault of log.faults) if (until === null || fault.t <= until) count(`faults: ${fault.do}`, "cut", fault.do === "heal" ? "path" : "bad");
+  return [...found.values()].sort((a, b) => b[3] - a[3]);
+}
+
+const VERDICTS = {
+  suspect: ["suspicions", "half", "warn"], dead: ["verdicts of death", "cross", "bad"], alive: ["peers alive again", "check", "own"],
+  paused: ["peers paused", "paused", "warn"], left: ["peers gone", "half", "mute"],
+};
+const ENDS = { leaving: "leaves begun", left: "leaves ended", stopped: "stops" };
+const KINDS = {
+  RingCreated: ["rings founded", "join", "path"], RingJoined: ["joins", "join", "path"], RingResumed: ["returns", "up", "own"],
+  TransferEnded: ["transfers ended", "move", "path"], SplitFound: ["splits found", "link", "path"],
+  VnodeIsolated: ["vnodes isolated", "alert", "bad"], RecordsDamaged: ["reports of damage", "alert", "bad"],
+};
 
 export function faultText(fault) {
   const groups = (fault.groups ?? []).map((group) => names(group, 6));

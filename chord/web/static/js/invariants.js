@@ -105,6 +105,7 @@ export function verdict(view, broken, isCut) {
   if (!view.nodes.size) return { kind: "empty", title: "No ring yet", sub: "No node has been seen" };
   if (view.cycles.length > 1) return { kind: "bad", title: "The ring is split", sub: held(failed, isCut) };
   if (failed.size) return { kind: "bad", title: "The ring is broken", sub: held(failed, isCut) };
+  if (isCut) return { kind: "unknown", title: "Part of the ring does not respond", sub: held(failed, isCut) };
   if (view.members.length < view.vnodes.filter((vnode) => !vnode.isDown).length) {
     return { kind: "warn", title: "A node joins", sub: held(failed, isCut) };
   }

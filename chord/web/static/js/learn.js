@@ -114,7 +114,7 @@ function notTaken(view) {
   ];
 }
 
-export function LearnLeft() {
+function LearnLeft() {
   const step = lessonAt();
   return html`<nav class="left" aria-label="Chapters"><section class="always"><h2 class="minor">How Chord works</h2><ol class="chapters">
     ${CHAPTERS.map((chapter, c) => {
@@ -128,7 +128,7 @@ export function LearnLeft() {
     <div class="note">Every picture shows a recorded moment of real Chord nodes.</div></nav>`;
 }
 
-export function LearnCenter() {
+function LearnCenter() {
   useEffect(() => { openLesson(store.lessonStep ?? 0); }, []);
   const view = currentView();
   if (!store.lesson || !view.vnodes.length) return html`<p class="mute">Loading the lesson</p>`;
@@ -138,7 +138,7 @@ export function LearnCenter() {
   return html`<${RingBox} extra=${extra} />`;
 }
 
-export function LearnRight() {
+function LearnRight() {
   const view = currentView();
   const step = lessonAt();
   const chapter = CHAPTERS[step.c];
@@ -181,7 +181,7 @@ function Remaining({ view, step }) {
   })}</tbody></table>${lookup.owner && (store.ownKey || step.lookup >= steps.length) && html`<p class="gap"><b class="own">${lookup.owner.node}</b> owns ${lookup.id}.</p>`}</section>`;
 }
 
-export function LearnBottom() {
+function LearnBottom() {
   const step = lessonAt();
   const index = store.lessonStep ?? 0;
   const [isShown, setShown] = useState(false);
@@ -214,10 +214,14 @@ function nextText(index) {
 
 const shell = (commands) => commands.map((one) => `$ ${one.replaceAll("\n", "\n  ")}`).join("\n");
 
-export function LearnTerminal() {
+function LearnTerminal() {
   const step = lessonAt();
   return html`<section class="events" aria-label="The same in your terminal" tabindex="0"><h2 class="minor">The same in your terminal</h2>
     <pre>${shell(step.terminal.split("\n"))}</pre>
     <p class="mute gap">Before it, once for this chapter:</p><pre class="mute">${shell(CHAPTERS[step.c].setup)}</pre>
     <p class="mute gap">There, the nodes are called n0 to n6: n4 is the node at 160.</p></section>`;
+}
+
+export function LearnPage() {
+  return html`<${LearnLeft} /><main class="center ringpage" id="main" tabindex="-1"><${LearnCenter} /></main><${LearnRight} /><${LearnBottom} /><${LearnTerminal} />`;
 }

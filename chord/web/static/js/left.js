@@ -19,7 +19,7 @@ export function Verdict({ kind, title, sub }) {
 function judged(view) {
   const isLive = health() !== "played" && currentLog() === store.live && store.live?.at === null;
   const broken = currentViolations(view);
-  const missing = view.down.filter((node) => node.mark === "unreachable");
+  const { missing } = view;
   const known = new Map(isLive && store.check ? store.check.invariants.map((one) => [one.name, one]) : []);
   const rows = INVARIANTS.map(([name, label]) => {
     const mine = broken.find((one) => one.invariant === name);
@@ -45,7 +45,7 @@ export function Left() {
         <span><span class="sr">${row.holds === null ? "not determined: " : row.holds ? "holds: " : "violated: "}</span>${row.text}</span></li>`)}
     </ul></section>
     ${missing.length > 0 && html`<section><h2 class="minor">Unreachable · ${missing.length}</h2><ul class="marks">
-      ${missing.slice(0, 5).map((node) => html`<li key=${node.address} class="warn"><${Icon} name="half" /><span>${node.name} ${seenText(node)}</span></li>`)}</ul></section>`}
+      ${missing.slice(0, 5).map((node) => html`<li key=${node.address}><${Icon} name="hatch" /><span>${node.name} ${seenText(node)}</span></li>`)}</ul></section>`}
     ${view.cycles.length > 1 && html`<section><h2 class="minor">Cycles of successors</h2><ul class="marks">
       ${view.cycles.map((cycle, i) => html`<li key=${i}><span class="dot h${i ? 5 : 4}"></span><span>${cycle.map((vnode) => vnode.name).join(" ")}</span></li>`)}</ul></section>`}
     ${waiting.length > 0 && html`<section><h2 class="minor">Not yet correct <small>· ${view.waiting.length}</small></h2><ul class="marks">
@@ -133,7 +133,7 @@ function Lost({ view }) {
     ${nodes.length > 0 && hasContact() && html`<section><h2 class="minor">Tried</h2><ul class="marks">
       ${nodes.slice(0, 8).map((node) => html`<li key=${node.address} class="bad"><${Icon} name="x" /><span>${node.name} <span class="mono">${node.address}</span></span></li>`)}</ul>
       ${nodes.length > 8 && html`<p class="mute">and ${nodes.length - 8} more, in turn</p>`}</section>`}
-    <section><h2 class="minor">Possible cause</h2><p>${text}</p></section>
+    <section class="always"><h2 class="minor">Possible cause</h2><p>${text}</p></section>
     <section class="always"><h2 class="minor">Available without the ring</h2><p>The last 15 minutes, below.</p>
       ${hasContact() && html`<p><a class="button" href=${api.recordingUrl} download>Save the recording</a></p>`}</section>
   </aside>`;

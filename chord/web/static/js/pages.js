@@ -6,7 +6,7 @@ import { copiesText, Verdict } from "./left.js";
 import { html, Facts, HBar, Meter, NodeDot, Segments, useEffect, useRef, useState } from "./parts.js";
 import { RingBox } from "./ringpage.js";
 import { STATES } from "./ring.js";
-import { currentLog, currentView, fetchLog, health, openRecording, say, selectNode, set, store } from "./store.js";
+import { currentLog, currentView, fetchLog, health, isBig, openRecording, say, selectNode, set, store } from "./store.js";
 import { BYTES_MAX, readChordlog } from "./log.js";
 
 // -- nodes ------------------------------------------------------------------------------------------
@@ -16,13 +16,15 @@ const COLUMNS = [
   ["owns", (v) => v.share, "n"], ["", (v) => v.share, "bar"], ["own keys", (v) => v.keys, "n"], ["records", (v) => v.owner?.keys ?? 0, "n"],
   ["successor", (v, view) => view.byId.get(v.successors?.[0])?.name ?? "none", ""], ["size", (v) => v.owner?.value_bytes ?? 0, "n"],
 ];
+const AT = 2; // columns
+const OWNS = 4;
 const natural = new Intl.Collator("en", { numeric: true });
 const ROWS_MAX = 300;
 
 export function Nodes() {
-  const [sort, setSort] = useState([2, 1]);
+  const [chosen, setSort] = useState(null);
   const view = currentView();
-  const [column, direction] = sort;
+  const [column, direction] = chosen ?? (isBig(view) ? [OWNS, -1] : [AT, 1]); // of many, the largest first
   const value = COLUMNS[column][1];
   const rows = [...view.vnodes].sort((a, b) => {
     const [x, y] = [value(a, view), value(b, view)];

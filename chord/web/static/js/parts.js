@@ -9,7 +9,9 @@ const SHAPES = {
   check: html`<path d="M3 8.5l3.2 3L13 4.5" />`,
   x: html`<path d="M4.5 4.5l7 7M11.5 4.5l-7 7" />`,
   cross: html`<circle cx="8" cy="8" r="6" /><path d="M5.7 5.7l4.6 4.6M10.3 5.7l-4.6 4.6" />`,
+  paused: html`<circle cx="8" cy="8" r="6" /><path d="M6.4 5.8v4.4M9.6 5.8v4.4" />`,
   half: html`<circle cx="8" cy="8" r="6" /><path class="solid" d="M8 2a6 6 0 0 1 0 12z" />`,
+  hatch: html`<circle cx="8" cy="8" r="6" /><path d="M3.8 9.4L9.4 3.8M5.2 12.2l7-7M7.6 13l5.4-5.4" />`,
   question: html`<path d="M5.8 6.2a2.2 2.2 0 1 1 3.2 2c-.7.4-1 .8-1 1.6M8 12.3v.1" />`,
   alert: html`<path d="M8 2.5L14 13H2z M8 6.5v3M8 11.3v.1" />`,
   up: html`<path d="M8 13V3.5M4.5 7L8 3.5 11.5 7" />`,
@@ -74,5 +76,5 @@ export function Spark({ values, tone = "path", label }) {
 export function NodeDot({ node }) {
   return node.mark === "ready" || node.mark === "joining"
     ? html`<span class="dot h${node.hue}"></span>`
-    : html`<${Icon} name=${node.mark === "dead" ? "cross" : "half"} tone=${node.mark === "dead" ? "bad" : "warn"} />`;
+    : html`<${Icon} ...${{ dead: { name: "cross", tone: "bad" }, unreachable: { name: "hatch", tone: "mute" }, paused: { name: "paused", tone: "warn" } }[node.mark] ?? { name: "half", tone: "warn" }} />`;
 }

@@ -125,7 +125,7 @@ function NodeTab() {
   const index = view.members.indexOf(vnode);
   const exact = index < 0 ? [] : exactSuccessors(view.members, index, view.r);
   const isExact = exact.join() === (vnode.successors ?? []).join();
-  const pill = isDown ? "bad" : node.mark === "ready" ? "" : "warn";
+  const pill = { dead: "bad", ready: "", unreachable: "" }[node.mark] ?? "warn";
   return html`<section>
     <div class="row"><${NodeDot} node=${node} /><h2 class="grow">${node.name}${node.points.length > 1 ? html` <small class="mute">vnode ${shortId(vnode.id, view.bits)}</small>` : ""}</h2>
       <span class="pill ${pill}">${STATES[node.mark]}</span></div>
@@ -177,8 +177,10 @@ function StandIns({ view, vnode }) {
   return html`${covers.length > 0 && html`<section><h2 class="minor">Stand-in</h2><table>
     <thead><tr><th scope="col">node</th><th scope="col" class="n">covers</th><th scope="col" class="n">owns</th></tr></thead>
     <tbody>${covers.map((cover) => html`<tr key=${cover.by.id}><td><b>${cover.by.name}</b></td><td class="n">${percent(clockwise(cover.from, cover.to))}</td><td class="n">${percent(cover.by.share)}</td></tr>`)}</tbody></table></section>`}
-  <div class="note warn">The ring waits for this node, because its disk may return. After 10 minutes the ring makes new copies.
-    <br /><code>chord forget ${vnode.node}</code> ends the wait.</div>`;
+  ${vnode.owner.mark === "paused" ? html`<div class="note warn">${vnode.name} has announced that it stops for a while, and it has the only copy of its keys.</div>`
+    : vnode.owner.mark === "unreachable" ? html`<div class="note">${view.living.length ? `No node declares ${vnode.name} dead.` : "No node responds."} ${vnode.name} may live, and only this dashboard may not reach it.</div>`
+    : html`<div class="note warn">The ring waits for this node, because its disk may return. After 10 minutes the ring makes new copies.
+    <br /><code>chord forget ${vnode.node}</code> ends the wait.</div>`}`;
 }
 
 function Fingers({ view, vnode }) {
@@ -196,11 +198,28 @@ function Fingers({ view, vnode }) {
 function Demo({ node, isDown }) {
   if (!store.server.isDemo || health() === "played" || !hasContact()) return null;
   const act = (what) => api.chaos(what, node.name).then(() => say(`${node.name}: ${what}`), (error) => say(error.message));
+  const half = halfFrom(node);
+  const split = () => api.partition(half).then(() => say(`The network is cut: ${half.join(", ")} and the others`), (error) => say(error.message));
+  const heal = () => api.heal().then(() => say("The network is whole again"), (error) => say(error.message));
+  const isFrozen = store.live?.faults.findLast((fault) => ["stop", "wake", "kill"].includes(fault.do) && fault.groups.flat().includes(node.name))?.do === "stop";
+  const isSplit = store.live?.faults.findLast((fault) => ["partition", "heal"].includes(fault.do))?.do === "partition";
   return html`<section><h2 class="minor">Demo ring</h2><div class="row">
-    ${isDown ? html`<button type="button" class="button" onClick=${() => act("start")}><${Icon} name="up" tone="own" />Start ${node.name} again</button>`
+    ${isFrozen ? html`<button type="button" class="button" onClick=${() => act("thaw")}><${Icon} name="play" tone="own" />Thaw ${node.name}</button>
+        <button type="button" class="button danger" onClick=${() => act("kill")}>Kill ${node.name}</button>`
+      : isDown ? html`<button type="button" class="button" onClick=${() => act("start")}><${Icon} name="up" tone="own" />Start ${node.name} again</button>`
       : html`<button type="button" class="button danger" onClick=${() => act("kill")}>Kill ${node.name}</button>
-        <button type="button" class="button" onClick=${() => act("freeze")}>Freeze</button><button type="button" class="button" onClick=${() => act("thaw")}>Thaw</button>
-        <button type="button" class="button" onClick=${() => act("leave")}>Leave</button>`}</div></section>`;
+        <button type="button" class="button" onClick=${() => act("freeze")}>Freeze</button>
+        <button type="button" class="button" onClick=${() => act("leave")}>Leave</button>`}</div>
+    <div class="row gap">${isSplit ? html`<button type="button" class="button" onClick=${heal}><${Icon} name="link" tone="path" />Heal the network</button>`
+      : half.length > 0 && html`<button type="button" class="button danger" onClick=${split} title=${`${half.join(", ")} and all others no longer reach each other`}><${Icon} name="cut" />Split the network here</button>`}</div></section>`;
+}
+
+// The nodes of half of the circle, clockwise from a node; none if there is no other node.
+function halfFrom(node) {
+  const order = currentView().members;
+  const begin = Math.max(0, order.findIndex((vnode) => vnode.node === node.address));
+  const nodes = [...new Set([...order.slice(begin), ...order.slice(0, begin)].map((vnode) => vnode.name))];
+  return nodes.slice(0, Math.floor(nodes.length / 2));
 }
 
 // -- key --------------------------------------------------------------------------------------------

@@ -76,8 +76,8 @@ export class RingView {
     for (const svg of [this.svg, this.pointerSvg, this.motionSvg]) {
       svg.setAttribute("viewBox", `${-width / 2} -345 ${width} 690`);
       svg.style.setProperty("--k", this.k);
+      svg.classList.toggle("lost", Boolean(scene.isLost));
     }
-    this.svg.classList.toggle("lost", Boolean(scene.isLost));
     this.svg.setAttribute("aria-label", view.vnodes.length ? `Ring of ${view.living.length} nodes` : "An empty ring");
     this.orbits = orbitsOf(view);
     this.patterns();

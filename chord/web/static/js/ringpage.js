@@ -1,7 +1,7 @@
 // The picture in the middle of the Ring, Keys, Recordings and Learn pages: the ring with its layers, or the bins.
 
 import { BigRing } from "./bigring.js";
-import { count, duration } from "./circle.js";
+import { count, counted, duration } from "./circle.js";
 import { copiesText } from "./left.js";
 import { drawLookup, stepsOf } from "./lookup.js";
 import { html, useEffect, useLayoutEffect, useRef } from "./parts.js";
@@ -111,12 +111,15 @@ function middleOf(view) {
   if (view.cycles.length > 1) {
     return { big: `${view.cycles.length} rings`, lines: ["each ring believes that it is the only one", "a lookup in one never reaches the other"] };
   }
+  if (view.missing.length) {
+    return { big: `${view.missing.length} of ${count(view.nodes.size)}`, lines: ["nodes do not respond", "no other node declares them dead"] };
+  }
   if (view.underReplicated) {
     return { big: count(view.underReplicated), lines: [
       `${view.underReplicated === 1 ? "key has" : "keys have"} fewer than ${copiesText(view.N)}`, safety(view),
     ] };
   }
-  return { big: `${n} ${n === 1 ? "node" : "nodes"}`, lines: [`${count(view.keys)} keys, ${copiesText(view.N)} each`, "click a node and then a point, or type a key"] };
+  return { big: `${n} ${n === 1 ? "node" : "nodes"}`, lines: [`${counted(view.keys, "key")}, ${copiesText(view.N)} each`, "click a node and then a point, or type a key"] };
 }
 
 // No data is lost if fewer than W members of each replica set are unreachable.

@@ -16,7 +16,7 @@ const BIG_VNODES = 256;
 const BLANK = { bits: 160, r: 1, N: 1, W: 1, source: "live" };
 
 export const store = {
-  page: "ring", tab: "lookup", theme: "", colorBy: "owner",
+  page: "ring", tab: "lookup", theme: "", colorBy: "owner", bandBy: "nodes", binRequests: null,
   live: null, recording: null, lesson: null, recordingName: "",
   source: null, // of the server: live, recording, simulation, model; null before its first message
   server: { isOpen: false, lastMs: 0, ageMs: null, error: null, retryMs: 0, mayWrite: false, isDemo: false },
@@ -123,6 +123,7 @@ export function connect() {
   on("state", onState);
   on("delta", (delta) => push(delta.at_ms, { d: delta }));
   on("event", (event) => push(event.at_ms, { e: event }));
+  on("fault", ({ at_ms: atMs, ...fault }) => push(atMs, { f: fault }));
   on("lookup", (lookup) => store.operations.push(lookup) > 200 && store.operations.shift());
   on("metrics", onMetrics);
   on("check", (check) => set({ check }));

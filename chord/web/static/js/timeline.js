@@ -1,9 +1,9 @@
 // The event timeline: what changed, when, and the player above it.
 
 import { count, counted, duration } from "./circle.js";
-import { feed } from "./feed.js";
+import { counts, feed } from "./feed.js";
 import { html, Icon, Segments, useEffect, useRef, useState } from "./parts.js";
-import { changed, currentLog, isFollowing, jump, play, seek, shownS, store } from "./store.js";
+import { changed, currentLog, currentView, isBig, isFollowing, jump, play, seek, shownS, store } from "./store.js";
 import { openNode } from "./left.js";
 
 const LEFT = 104;
@@ -170,10 +170,19 @@ export function Events() {
   const log = currentLog();
   if (!log) return html`<section class="events" aria-label="Events"><h2 class="minor">Events</h2><p class="mute">none</p></section>`;
   const until = log.at;
+  if (isBig(currentView(log))) return html`<${Counts} log=${log} />`;
   const { lines, shown, all } = feed(log, until);
   return html`<section class="events" aria-label="Events" tabindex="0"><h2 class="minor"><span>Events</span><small>${until === null ? count(all) : `${shown} of ${all}`}</small></h2>
     ${lines.length ? html`<ol>${lines.map((line, i) => html`<li key=${`${line.t}/${line.text}/${i}`}><time>${timeText(line.t, log)}</time><${Icon} name=${line.icon} tone=${line.tone} size=${13} />
-      ${line.address ? html`<button type="button" onClick=${() => openNode(line.address)}>${line.text}</button>` : html`<span>${line.text}</span>`}</li>`)}</ol>` : html`<p class="mute">none yet</p>`}
+      ${line.address ? html`<button type="button" onClick=${() => openNode(line.address)}>${line.text}</button>` : html`<span>${line.text}${line.isPolled && html` <small class="mute" title="Only a poll revealed it, so its time may be one poll late">± poll</small>`}</span>`}</li>`)}</ol>` : html`<p class="mute">none yet</p>`}
+  </section>`;
+}
+
+// In a large ring, counts replace the list.
+function Counts({ log }) {
+  const rows = counts(log, log.at);
+  return html`<section class="events" aria-label="Events" tabindex="0"><h2 class="minor"><span>Events</span><small>${count(rows.reduce((sum, row) => sum + row[3], 0))}</small></h2>
+    ${rows.length ? html`<ul class="counts">${rows.map(([word, icon, tone, n]) => html`<li key=${word}><b>${count(n)}</b><${Icon} name=${icon} tone=${tone} size=${13} /><span>${word}</span></li>`)}</ul>` : html`<p class="mute">none yet</p>`}
   </section>`;
 }
 

@@ -49,7 +49,8 @@ export function derive(state, log) {
   view.underReplicated = sumOf(view.living, "under_replicated");
   view.siblings = sumOf(view.living, "sibling_keys");
   view.transfers = view.living.flatMap((node) => (node.transfers ?? []).map((one) => ({ ...one, node })));
-  view.waiting = waitingOf(view);
+  view.missing = view.down.filter((node) => node.mark === "unreachable"); // they may live, and so the lists may be correct
+  view.waiting = view.missing.length ? [] : waitingOf(view);
   return view;
 }
 
@@ -59,6 +60,7 @@ function forgetOtherRings(nodes, cycles) {
   const ringOf = new Map();
   cycles.forEach((cycle, i) => cycle.forEach((vnode) => ringOf.set(vnode.owner.name, i)));
   for (const node of nodes.values()) {
+    if (!ringOf.has(node.name)) continue; // a dead node is in none
     node.suspectedBy = node.suspectedBy.filter((one) => ringOf.get(one.by) === ringOf.get(node.name));
   }
 }
@@ -77,9 +79,9 @@ function span(arc, bits) {
 
 function markOf(node) {
   const verdicts = node.suspectedBy.map((one) => one.state);
+  if (verdicts.includes("paused")) return "paused"; // its neighbours know, and others only see that it does not respond
   if (node.state === "unreachable" && !verdicts.includes("dead")) return "unreachable";
   if (isDown(node.state)) return "dead";
-  if (verdicts.includes("paused")) return "paused";
   if (verdicts.includes("suspect") || verdicts.includes("dead")) return "suspect";
   return ENTERING.has(node.state) ? "joining" : "ready";
 }
