@@ -45,9 +45,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 BASE_PORT = 9000
 RANGES_TRIED = 50
-POLL_S = 0.05
-STOP_S = 5.0
-PATIENCE_S = 30.0
+POLL_S, STOP_S, PATIENCE_S = 0.05, 5.0, 30.0
 
 
 class Child(NamedTuple):
@@ -497,8 +495,7 @@ def _child(config: NodeConfig, life_fd: int, news_fd: int, out: Out, sides: Side
         os.write(news_fd, json.dumps(node.name).encode() + b"\n")
 
     try:
-        connect = connect_by_tcp if sides is None else sides.connect
-        return serve(config, on_ready, life_fd=life_fd, connect=connect)
+        return serve(config, on_ready, life_fd=life_fd, connect=sides.connect if sides else connect_by_tcp)
     except Failure as failure:
         out.failure(failure)
         return failure.exit_code

@@ -55,12 +55,12 @@ class Rejoin:
             known: vnodes and addresses of nodes that may be members.
             named: the addresses among `known` that the operator gave to join by. Until `resume_s` is over, each of them
                 is waited for, even if another node replies as a member.
-            former: the address of this node before the restart. If it differs from the present one, that address is
-                waited for as well, because this node may run on a copy of a data directory.
+            former: the address of this node before the restart. If it differs from the present one, it is waited for,
+                too. This node may run on a copy of a data directory.
 
         Raises:
-            OtherRing, DuplicateId: definite; the ring does not take the node back, a named node is of another ring, or
-                a node at the former address stands at this vnode's id.
+            OtherRing: definite; the ring does not take the node back, or a named node is of another ring.
+            DuplicateId: definite; another node stands at this vnode's id, in the ring or at the former address.
 
         Concurrency: checkpoints.
         """
@@ -169,8 +169,8 @@ class Rejoin:
             former: see `resume`; None if the address of this node is the same.
 
         Raises:
-            OtherRing, DuplicateId: definite; no node replied as part of the ring, a named node is of another ring, or
-                a node at `former` stands at this vnode's id.
+            OtherRing: definite; no node replied as part of the ring, or a named node is of another ring.
+            DuplicateId: definite; no node replied as part of the ring, or a node at `former` stands at this id.
         """
         states: dict[str, str] = {}
         refused: dict[str, ChordError] = {}

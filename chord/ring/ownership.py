@@ -264,7 +264,7 @@ class Ownership:
         is marked with the dead vnode.
 
         The vnodes may have died one after another. Then each of them had taken over the parts before its own. If N = 1,
-        it may hold the only copies of what was written there, so its mark begins at the predecessor.
+        it may hold the only copies of writes there, so its mark begins at the predecessor.
 
         Args:
             predecessor: the vnode at which the arc begins afterwards.
