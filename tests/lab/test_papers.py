@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from chord import testing
-from chord.config import PRESETS, RingConstants
+from chord.config import RingConstants
 from chord.gallery.index import entry_of
 from chord.ids import Circle, Point, vnode_id
 from chord.lab.harness.experiment import Result
@@ -29,7 +29,7 @@ from chord.lab.papers import (
     path_length,
     sessions,
 )
-from chord.lab.papers.world import rightful_owner, still_ring
+from chord.lab.papers.world import fixed_periods, rightful_owner, still_ring
 from chord.net.peers import PassiveList
 from chord.ring.vnode import Vnode
 from chord.sim.messages import MessageNetwork
@@ -38,7 +38,7 @@ from chord.wire.messages import Confirm, ConfirmReply, Contact, FindNext, FindNe
 
 pytestmark = pytest.mark.slow
 
-LAN = PRESETS["lan"]
+LAN = fixed_periods("lan")
 
 
 # -- path length --------------------------------------------------------------------------------------
