@@ -383,7 +383,8 @@ def split(record: Record, bytes_max: int) -> list[Record]:
     parts = [Record(record.key, part, record.replaced) for part in _split(record.clock, bytes_max)]
     if not record.quarantine:
         return parts
-    hidden = [Record(record.key, (), b"", part) for part in _split(record.quarantine, bytes_max)]
+    replaced = b"" if record.clock else record.replaced  # isolation may leave a record without a clock
+    hidden = [Record(record.key, (), replaced, part) for part in _split(record.quarantine, bytes_max)]
     return [*parts, *hidden] if record.clock else hidden
 
 

@@ -140,6 +140,16 @@ def test_split_records_merge_to_the_whole_with_quarantine(record: Record, bytes_
     assert core(converged([reduce(versions.sync, parts)])) == core(record)
 
 
+def test_split_record_without_a_clock_keeps_its_replaced_operations() -> None:
+    """Otherwise a replica without this list never gets it."""
+    first = versions.put(Record(KEY, ()), KEY, None, ACTORS[0], Version(b"old", b"1" * 16, 1))
+    second = versions.put(first, KEY, None, ACTORS[0], Version(b"new", b"2" * 16, 2))
+    isolated = versions.isolate(second, [ACTORS[0]])
+    assert not isolated.clock
+    assert isolated.replaced
+    assert reduce(versions.sync, versions.split(isolated, 1)) == isolated
+
+
 # -- isolating -----------------------------------------------------------------------------------------------
 
 
