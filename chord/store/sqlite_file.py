@@ -123,7 +123,8 @@ class FileCut:
 class StoreFile:
     """The file of one store. Satisfies `chord.store.database.Database`.
 
-    Concurrency: `open`, `write`, `has_room` and `close` block. A thread calls them, one at a time.
+    Concurrency: `open`, `write`, `has_room` and `close` block. A thread calls them, one at a time; only `has_room` may
+    run beside another.
 
     Args:
         circle: of the ring; the file of another circle is refused.
@@ -367,10 +368,13 @@ class StoreFile:
     def has_room(self, size: int) -> bool:
         """Return whether the disk has room for this many more bytes.
 
-        The call writes them to a file without a name. Unlike the free space that the file system reports, this also
-        obeys quotas. The bytes are not synced, and the room is free again at the end.
+        If the file system reports less free space, nothing is written. Otherwise another peer on a nearly full disk
+        could lack the room meanwhile. If not, the call writes the bytes to a file without a name, because quotas may
+        leave less. The bytes are not synced, and the room is free again at the end.
         """
         try:
+            if _free_bytes(self.path.parent) < size:
+                return False
             with tempfile.TemporaryFile(dir=self.path.parent) as file:
                 file.write(bytes(size))
         except OSError:
@@ -415,6 +419,12 @@ def _rows_behind(connection: sqlite3.Connection, place: RowPlace | None) -> Gene
 
 def _is_one_of(error: sqlite3.Error | OSError, codes: set[int]) -> bool:
     return error.errno in _NO_ROOM if isinstance(error, OSError) else _code(error) in codes
+
+
+def _free_bytes(directory: Path) -> int:
+    """Return how many bytes the file system of a directory still has for users other than root."""
+    system = os.statvfs(directory)
+    return system.f_bavail * system.f_frsize
 
 
 def _is_full(error: sqlite3.Error | OSError) -> bool:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import errno
+import io
+import os
 import random
 import resource
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import trio
 
 from chord.config import Limits
 from chord.errors import ConfigError, WritesRefused
 from chord.ids import Circle
 from chord.sim.disk import Disk
-from chord.sim.stores import SimulatedStorage
-from chord.store.group_commit import GroupCommit
+from chord.sim.stores import SimulatedFile, SimulatedStorage
 from chord.store.sqlite import SqliteStorage
 from chord.store.sqlite_file import StoreFile
 from chord.store.storage import Batch
@@ -71,12 +75,64 @@ async def test_store_recovers_once_free_bytes_min_fit(tmp_path: Path) -> None:
         await store.commit(PUT)
     gate.is_full = False
     with files_of_at_most(room - 1):
-        await store.commit(SMALL)
+        await store.try_again()
         assert store.refusal == "No space left on device", "a small note fits; a large put may not"
     with files_of_at_most(room):
-        await store.commit(SMALL)
+        await store.try_again()
     assert store.refusal == ""
     await store.close()
+
+
+async def refused(directory: Path, gate: Gate) -> SqliteStorage:
+    """Return an open store that has just refused a write. Its disk takes writes again."""
+    store = SqliteStorage(CIRCLE, str(directory), b"incarnat", gate)
+    await store.open()
+    gate.is_full = True
+    with pytest.raises(WritesRefused):
+        await store.commit(SMALL)
+    gate.is_full = False
+    return store
+
+
+async def test_put_after_a_refusal_does_not_test_the_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, tested = await refused(tmp_path, Gate()), []
+
+    def has_room(self: StoreFile, size: int) -> bool:
+        tested.append(store.busy_since)
+        return True
+
+    monkeypatch.setattr(StoreFile, "has_room", has_room)
+    await store.commit(SMALL)
+    assert (tested, store.refusal) == ([], "No space left on device")
+    await store.try_again()
+    assert (tested, store.refusal) == ([None], ""), "the disk watch does not count the time of the test"
+    await store.close()
+
+
+async def test_refusal_during_the_test_of_the_room_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate()
+    store = await refused(tmp_path, gate)
+
+    def has_room(self: StoreFile, size: int) -> bool:
+        gate.is_full = True
+        with pytest.raises(WritesRefused):
+            trio.from_thread.run(store.commit, SMALL)
+        return True
+
+    monkeypatch.setattr(StoreFile, "has_room", has_room)
+    await store.try_again()
+    assert store.refusal == "No space left on device"
+    await store.close()
+
+
+def test_disk_with_less_free_space_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, made = StoreFile(CIRCLE, str(tmp_path), lambda: None), []
+    monkeypatch.setattr(os, "statvfs", lambda at: SimpleNamespace(f_bavail=2, f_bfree=9, f_frsize=4096, f_bsize=9999))
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **given: made.append(given) or io.BytesIO())
+    assert not file.has_room(8193)
+    assert made == []
+    assert file.has_room(8192)
+    assert len(made) == 1
 
 
 async def refusals_of_a_nearly_full_disk() -> list[str]:
@@ -90,7 +146,7 @@ async def refusals_of_a_nearly_full_disk() -> list[str]:
         await store.commit(PUT)
     for room in (1000, ROOM - 1, ROOM):
         disk.fill(room)
-        await store.commit(SMALL)
+        await store.try_again()
         seen.append(store.refusal)
     return seen
 
@@ -105,12 +161,8 @@ async def test_simulated_store_recovers_at_the_same_limit() -> None:
 
 @virtual
 async def test_planted_recovery_by_a_small_write_is_caught() -> None:
-    def write(self: GroupCommit, rows: object, notes: object, key_epoch: int, is_doubtful: bool) -> bool:
-        self._file.write(rows, notes, key_epoch)  # type: ignore[arg-type]
-        return True
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GroupCommit, "_write", write)
+        patch.setattr(SimulatedFile, "has_room", lambda self, size: True)
         assert await refusals_of_a_nearly_full_disk() == ["", "", ""]
 
 
