@@ -39,6 +39,7 @@ FILE_NAME = "records.sqlite"
 FORMAT = 2
 APPLICATION_ID = int.from_bytes(b"chor", "big")
 CACHE_BYTES = 4 << 20  # of each connection
+ROOM_CHUNK_BYTES = 64 << 10  # one write of the test whether the disk has room
 LOG_BYTES = 64 << 20  # the file of the write-ahead log is cut back to this size after it was longer
 
 _SCHEMA = """
@@ -370,13 +371,15 @@ class StoreFile:
 
         If the file system reports less free space, nothing is written. Otherwise another peer on a nearly full disk
         could lack the room meanwhile. If not, the call writes the bytes to a file without a name, because quotas may
-        leave less. The bytes are not synced, and the room is free again at the end.
+        leave less. They are random, so that no file system compresses them. They are not synced, and the room is free
+        again at the end.
         """
         try:
             if _free_bytes(self.path.parent) < size:
                 return False
             with tempfile.TemporaryFile(dir=self.path.parent) as file:
-                file.write(bytes(size))
+                for at in range(0, size, ROOM_CHUNK_BYTES):
+                    file.write(os.urandom(min(ROOM_CHUNK_BYTES, size - at)))
         except OSError:
             return False
         return True

@@ -8,8 +8,9 @@ import os
 import random
 import resource
 import tempfile
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -81,6 +82,15 @@ async def test_store_recovers_once_free_bytes_min_fit(tmp_path: Path) -> None:
         await store.try_again()
     assert store.refusal == ""
     await store.close()
+
+
+def test_bytes_that_test_the_room_cannot_be_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks: list[bytes] = []
+    file = SimpleNamespace(write=chunks.append)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **given: nullcontext(file))
+    assert StoreFile(CIRCLE, str(tmp_path), lambda: None).has_room((1 << 20) + 1)
+    assert [len(chunk) for chunk in chunks] == [1 << 16] * 16 + [1], "a large limit takes little memory"
+    assert len(zlib.compress(b"".join(chunks))) > 1 << 20
 
 
 async def refused(directory: Path, gate: Gate) -> SqliteStorage:
@@ -164,6 +174,12 @@ async def test_planted_recovery_by_a_small_write_is_caught() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SimulatedFile, "has_room", lambda self, size: True)
         assert await refusals_of_a_nearly_full_disk() == ["", "", ""]
+
+
+def test_free_bytes_min_is_at_most_64_mib() -> None:
+    assert Limits(free_bytes_min=64 << 20).free_bytes_min == 64 << 20
+    with pytest.raises(ConfigError, match="free_bytes_min must be at most 64 MiB, not 67108865"):
+        Limits(free_bytes_min=(64 << 20) + 1)
 
 
 def test_free_bytes_min_is_at_least_one() -> None:
