@@ -362,7 +362,7 @@ class Database(Protocol):
         """
 
     def has_room(self, size: int) -> bool:
-        """Return whether the disk has room for this many more bytes. Blocks, and may take long.
+        """Return whether the disk has room for this many more bytes; True if unknown. Blocks, and may take long.
 
         The call may take the room for a moment. So only `Storage.try_again` calls it.
         """

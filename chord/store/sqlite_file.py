@@ -57,6 +57,7 @@ _DEFINITE = {*_DEFINITE_AT_COMMIT, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY
 At COMMIT the last two may arrive when the transaction is already on the disk.
 """
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+_DOES_NOT_FIT = {*_NO_ROOM, errno.EFBIG}
 
 
 def _header_checksum(bits: int, incarnation: bytes, key_epoch: int) -> bytes:
@@ -373,15 +374,22 @@ class StoreFile:
         could lack the room meanwhile. If not, the call writes the bytes to a file without a name, because quotas may
         leave less. They are random, so that no file system compresses them. They are not synced, and the room is free
         again at the end.
+
+        The answer is also True if the call cannot find out: the directory may be read-only, or the process may have no
+        descriptor left. Neither stops SQLite, with its files already open.
         """
         try:
             if _free_bytes(self.path.parent) < size:
                 return False
-            with tempfile.TemporaryFile(dir=self.path.parent) as file:
+            made = tempfile.TemporaryFile(dir=self.path.parent)  # noqa: SIM115 (only an error after this is an answer)
+        except OSError:  # ENOSPC, too: the disk has no inode for the file, and free bytes
+            return True
+        try:
+            with made as file:
                 for at in range(0, size, ROOM_CHUNK_BYTES):
                     file.write(os.urandom(min(ROOM_CHUNK_BYTES, size - at)))
-        except OSError:
-            return False
+        except OSError as error:
+            return error.errno not in _DOES_NOT_FIT
         return True
 
     def _change(

@@ -10,7 +10,7 @@ import resource
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -62,8 +62,37 @@ def test_file_has_room_up_to_the_last_byte(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "the file that proves it has no name"
 
 
-def test_file_without_its_directory_has_no_room(tmp_path: Path) -> None:
-    assert not StoreFile(CIRCLE, str(tmp_path / "gone"), lambda: None).has_room(1)
+def room_if(directory: Path, at_opening: int, at_writing: int) -> bool:
+    """Return the answer about the room if the test's file fails with these error numbers; 0: it does not fail."""
+
+    def fail(number: int) -> None:
+        if number:
+            raise OSError(number, os.strerror(number))
+
+    def open_file(**given: object) -> AbstractContextManager[object]:
+        fail(at_opening)
+        return nullcontext(SimpleNamespace(write=lambda chunk: fail(at_writing)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "TemporaryFile", open_file)
+        return StoreFile(CIRCLE, str(directory), lambda: None).has_room(1)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EROFS, errno.EACCES])
+def test_disk_that_takes_no_new_file_may_have_room(tmp_path: Path, number: int) -> None:
+    assert room_if(tmp_path, number, 0), "SQLite needs no new file"
+
+
+@pytest.mark.parametrize(
+    ("number", "has_room"),
+    [(0, True), (errno.ENOSPC, False), (errno.EDQUOT, False), (errno.EFBIG, False), (errno.EIO, True)],
+)
+def test_error_without_room_alone_says_there_is_none(tmp_path: Path, number: int, has_room: bool) -> None:
+    assert room_if(tmp_path, 0, number) is has_room
+
+
+def test_directory_that_is_gone_says_nothing_of_the_room(tmp_path: Path) -> None:
+    assert StoreFile(CIRCLE, str(tmp_path / "gone"), lambda: None).has_room(1)
 
 
 async def test_store_recovers_once_free_bytes_min_fit(tmp_path: Path) -> None:
