@@ -33,11 +33,15 @@ def listener_at(address: str, proc: Path = PROC) -> int | None:
         The process id. None: no process of this user listens there, or this system does not list its sockets.
     """
     host, port = split_address(address)
-    wanted = {
-        f"socket:[{inode}]"
-        for ip, its_port, inode in _listening(proc)
-        if its_port == port and (ip.is_unspecified or (ip.is_loopback if host == "localhost" else str(ip) == host))
-    }
+    asked = None if host == "localhost" else ipaddress.ip_address(host)
+    named, wide = set(), set()  # sockets at this address alone, and at every address
+    for ip, its_port, inode in _listening(proc):
+        if its_port == port:
+            if ip.is_loopback if asked is None else ip == asked:
+                named.add(f"socket:[{inode}]")
+            elif ip.is_unspecified and (asked is None or ip.version == asked.version):
+                wide.add(f"socket:[{inode}]")
+    wanted = named or wide  # the system prefers the exact address for a new connection
     return next((pid for pid in _processes(proc) if not wanted.isdisjoint(_files(proc / str(pid) / "fd"))), None)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import signal
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -63,6 +65,56 @@ def test_listener_is_found_by_its_address(host: str, asked: str) -> None:
         assert listener_at(f"{asked}:{port}") == os.getpid()
         assert listener_at(f"127.0.0.9:{port}") == (os.getpid() if host == "0.0.0.0" else None)
     assert listener_at(f"{asked}:{port}") is None
+
+
+def fake_proc(directory: Path, tables: dict[str, list[tuple[str, int]]], files: dict[int, list[int]]) -> Path:
+    """Write a `/proc` with listening sockets, (address, inode) by table, and with sockets by process id."""
+    (directory / "net").mkdir(parents=True)
+    for name, sockets in tables.items():
+        lines = [f"0: {local} 0:0 0A 0:0 0:0 0 1000 0 {inode} 1" for local, inode in sockets]
+        (directory / "net" / name).write_text("\n".join(["head", *lines]))
+    for pid, inodes in files.items():
+        (directory / str(pid) / "fd").mkdir(parents=True)
+        for number, inode in enumerate(inodes):
+            (directory / str(pid) / "fd" / str(number)).symlink_to(f"socket:[{inode}]")
+    return directory
+
+
+def hex_of(address: str, port: int = 9000) -> str:
+    """Return an address as this machine's `/proc/net/tcp` writes it."""
+    packed = ipaddress.ip_address(address).packed
+    words = (packed[at : at + 4] for at in range(0, len(packed), 4))
+    return b"".join(word[::-1] if sys.byteorder == "little" else word for word in words).hex().upper() + f":{port:04X}"
+
+
+BOTH = {"tcp": [(hex_of("127.0.0.1"), 7), (hex_of("0.0.0.0"), 9)], "tcp6": [(hex_of("::"), 5), (hex_of("::1"), 6)]}
+
+
+@pytest.mark.parametrize(
+    ("gone", "asked", "pid"),
+    [
+        ((), "127.0.0.1", 70),
+        ((), "[::1]", 60),
+        ((), "[0:0:0:0:0:0:0:1]", 60),
+        ((), "127.0.0.2", 90),
+        ((7,), "127.0.0.1", 90),
+        ((6,), "[::1]", 50),
+        ((7, 9), "127.0.0.1", None),
+        ((5, 6), "[::1]", None),
+        ((6, 7, 9), "localhost", 50),
+    ],
+)
+def test_listener_at_the_exact_address_comes_first(
+    tmp_path: Path, gone: tuple[int, ...], asked: str, pid: int | None
+) -> None:
+    tables = {name: [one for one in sockets if one[1] not in gone] for name, sockets in BOTH.items()}
+    proc = fake_proc(tmp_path / "proc", tables, {10 * inode: [inode] for inode in (5, 6, 7, 9) if inode not in gone})
+    assert listener_at(f"{asked}:9000", proc) == pid
+
+
+def test_listener_of_another_user_is_not_replaced(tmp_path: Path) -> None:
+    proc = fake_proc(tmp_path / "proc", BOTH, {90: [9]})
+    assert listener_at("127.0.0.1:9000", proc) is None, "the listener at every address is another node"
 
 
 def test_listener_on_a_system_without_proc_is_unknown(tmp_path: Path) -> None:
