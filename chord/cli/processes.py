@@ -10,6 +10,7 @@ import ipaddress
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -76,8 +77,10 @@ def _files(directory: Path) -> list[str]:
     """Return the files that the descriptors in a directory mean; none if it belongs to another user."""
     found = []
     try:
-        for name in os.listdir(directory):
+        names = os.listdir(directory)
+    except OSError:
+        return []
+    for name in names:
+        with suppress(OSError):  # the process has closed this file meanwhile
             found.append(os.readlink(directory / name))
-    except OSError:  # the process belongs to another user, or has closed the file meanwhile
-        pass
     return found

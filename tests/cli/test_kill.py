@@ -117,5 +117,18 @@ def test_listener_of_another_user_is_not_replaced(tmp_path: Path) -> None:
     assert listener_at("127.0.0.1:9000", proc) is None, "the listener at every address is another node"
 
 
+def test_listener_that_closes_a_file_meanwhile_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proc = fake_proc(tmp_path / "proc", BOTH, {70: [7, 7]})
+    read, failures = os.readlink, [FileNotFoundError()]
+
+    def readlink(path: Path) -> str:
+        if failures:
+            raise failures.pop()
+        return read(path)
+
+    monkeypatch.setattr(os, "readlink", readlink)
+    assert listener_at("127.0.0.1:9000", proc) == 70
+
+
 def test_listener_on_a_system_without_proc_is_unknown(tmp_path: Path) -> None:
     assert listener_at("127.0.0.1:9000", tmp_path / "proc") is None
