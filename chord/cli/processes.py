@@ -46,6 +46,11 @@ def listener_at(address: str, proc: Path = PROC) -> int | None:
     return next((pid for pid in _processes(proc) if not wanted.isdisjoint(_files(proc / str(pid) / "fd"))), None)
 
 
+def lists_listeners(proc: Path = PROC) -> bool:
+    """Return whether this system lists its listening sockets, so that `listener_at` can find one."""
+    return os.access(proc / "net" / "tcp", os.R_OK)
+
+
 def _listening(proc: Path) -> Iterator[tuple[IpAddress, int, str]]:
     """Yield address, port and inode of each listening socket."""
     for name in ("tcp", "tcp6"):

@@ -9,10 +9,14 @@ import socket
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from chord.cli.processes import listener_at
+from chord.cli import control
+from chord.cli.output import Failure
+from chord.cli.processes import listener_at, lists_listeners
+from chord.errors import PeerUnreachable
 from tests.support.real_rings import Running, is_alive, ring_of
 from tests.support.schemas import check_shape
 
@@ -46,7 +50,7 @@ def test_stopped_node_gets_signals_by_its_name() -> None:
         gone = ring("kill", "n2", "--signal", "CONT")
         assert (gone.code, len(gone.err.splitlines())) == (2, 1)
         assert f"n2 at {n2['address']} does not answer, and no process of yours listens there" in gone.err
-        assert "chord forget n2" in gone.err
+        assert "It may have ended; if it runs as another user, look up its process id" in gone.err
 
 
 @pytest.mark.parametrize(
@@ -132,3 +136,28 @@ def test_listener_that_closes_a_file_meanwhile_is_found(tmp_path: Path, monkeypa
 
 def test_listener_on_a_system_without_proc_is_unknown(tmp_path: Path) -> None:
     assert listener_at("127.0.0.1:9000", tmp_path / "proc") is None
+    assert not lists_listeners(tmp_path / "proc")
+    assert lists_listeners(fake_proc(tmp_path / "proc", {"tcp": []}, {}))
+
+
+@pytest.mark.parametrize(
+    ("is_listed", "why", "hint"),
+    [
+        (True, "no process of yours listens there", "if it runs as another user, look up its process id"),
+        (False, "this system does not list the listeners", "if it runs, look up its process id"),
+    ],
+)
+def test_silent_node_without_a_process_may_have_ended(
+    monkeypatch: pytest.MonkeyPatch, is_listed: bool, why: str, hint: str
+) -> None:
+    """The node may be stopped, so nothing advises to give it up."""
+    at = "127.0.0.1:9000"
+    crawl = SimpleNamespace(ok={}, errors={at: PeerUnreachable("refused")})
+    monkeypatch.setattr(control, "listener_at", lambda address: None)
+    monkeypatch.setattr(control, "lists_listeners", lambda: is_listed)
+    with pytest.raises(Failure) as caught:
+        control._find_process(SimpleNamespace(members=lambda only: crawl), at)  # type: ignore[arg-type]
+    text = f"{caught.value} {caught.value.hint}"
+    assert why in text
+    assert f"It may have ended; {hint}" in text
+    assert "forget" not in text
