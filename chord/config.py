@@ -269,7 +269,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         scrub_bytes_s: bytes of records per second that the scrub reads.
         staged_bytes_max: bytes of changes that wait for the disk; at least two bulk frames. A write beyond it is
             refused (`Overloaded`).
-        free_bytes_min: bytes that must fit on a disk that was full before its node reports that it has recovered.
+        free_bytes_min: bytes that must fit on a disk that was full before its node reports that it has recovered. At
+            most 64 MiB, because the node writes them to see whether they fit.
         hints_max: records kept for replicas that are down. Beyond it the node refuses further ones (`Overloaded`).
         passive_max: addresses of down vnodes that a node probes and reports. It also remembers others, up to
             `unreachable_max`.
@@ -355,6 +356,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"staged_bytes_max must be at least two bulk frames, {2 * self.frame_bulk_bytes_max} bytes, "
                 f"not {self.staged_bytes_max}"
             )
+        if self.free_bytes_min > 64 << 20:
+            raise ConfigError(f"free_bytes_min must be at most 64 MiB, not {self.free_bytes_min}")
         if self.partial_bytes_max < self.frame_bulk_bytes_max:
             raise ConfigError("partial_bytes_max must be at least frame_bulk_bytes_max, so that one frame fits")
         if self.frame_items_max < self.page_bytes:

@@ -16,7 +16,7 @@ import click
 import chord
 from chord.cli.failures import OK, TIMEOUT, USAGE, explain
 from chord.cli.output import Failure, Out, counted
-from chord.cli.processes import listener_at
+from chord.cli.processes import listener_at, lists_listeners
 from chord.cli.target import (
     Target,
     choose,
@@ -235,8 +235,12 @@ def _find_process(client: Client, word: str) -> _Process:
     pid = listener_at(found.address)
     if pid is None:
         where = f"{found.name} at {found.address}" if found.name != found.address else found.address
-        hint = f"It has ended; start it again, or give it up: chord forget {word}"
-        raise Failure(f"{where} does not answer, and no process of yours listens there", hint, USAGE, "no_process")
+        if lists_listeners():
+            why, else_ = "no process of yours listens there", "runs as another user"
+        else:
+            why, else_ = "this system does not list the listeners of its processes", "runs"
+        hint = f"It may have ended; if it {else_}, look up its process id, and send the signal with kill"
+        raise Failure(f"{where} does not answer, and {why}", hint, USAGE, "no_process")
     return _Process(found.name, found.address, pid)
 
 

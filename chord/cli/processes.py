@@ -10,6 +10,7 @@ import ipaddress
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -33,12 +34,21 @@ def listener_at(address: str, proc: Path = PROC) -> int | None:
         The process id. None: no process of this user listens there, or this system does not list its sockets.
     """
     host, port = split_address(address)
-    wanted = {
-        f"socket:[{inode}]"
-        for ip, its_port, inode in _listening(proc)
-        if its_port == port and (ip.is_unspecified or (ip.is_loopback if host == "localhost" else str(ip) == host))
-    }
+    asked = None if host == "localhost" else ipaddress.ip_address(host)
+    named, wide = set(), set()  # sockets at this address alone, and at every address
+    for ip, its_port, inode in _listening(proc):
+        if its_port == port:
+            if ip.is_loopback if asked is None else ip == asked:
+                named.add(f"socket:[{inode}]")
+            elif ip.is_unspecified and (asked is None or ip.version == asked.version):
+                wide.add(f"socket:[{inode}]")
+    wanted = named or wide  # the system prefers the exact address for a new connection
     return next((pid for pid in _processes(proc) if not wanted.isdisjoint(_files(proc / str(pid) / "fd"))), None)
+
+
+def lists_listeners(proc: Path = PROC) -> bool:
+    """Return whether this system lists its listening sockets, so that `listener_at` can find one."""
+    return os.access(proc / "net" / "tcp", os.R_OK)
 
 
 def _listening(proc: Path) -> Iterator[tuple[IpAddress, int, str]]:
@@ -72,8 +82,10 @@ def _files(directory: Path) -> list[str]:
     """Return the files that the descriptors in a directory mean; none if it belongs to another user."""
     found = []
     try:
-        for name in os.listdir(directory):
+        names = os.listdir(directory)
+    except OSError:
+        return []
+    for name in names:
+        with suppress(OSError):  # the process has closed this file meanwhile
             found.append(os.readlink(directory / name))
-    except OSError:  # the process belongs to another user, or has closed the file meanwhile
-        pass
     return found

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from functools import cache
 from typing import Final
 
 import trio
 
-from chord.errors import WritesRefused
 from chord.events import StepFailed
 from chord.ids import Point
 from chord.membership.gossip import MemberGossip
@@ -21,7 +19,6 @@ from chord.node.shutdown import Shutdown
 from chord.replication.handoff import Handoff
 from chord.replication.scrub import Scrub
 from chord.ring.context import NodeContext
-from chord.store.storage import Batch
 from chord.wire.messages import Contact
 
 STANDSTILL_S: Final = 0.5
@@ -36,8 +33,6 @@ CALLS_PER_IDLE: Final = 3
 CHECKS_PER_COMPARISON: Final = 4
 """How often, at least, an owner looks in `anti_entropy_s` whether a comparison with a replica is due."""
 
-NO_KEY: Final = b""
-"""A key that no record has, because keys are not empty."""
 
 
 @cache
@@ -280,17 +275,11 @@ class Maintenance:
         node's first vnode.
         """
         if self._host.storage.refusal:
-            await self._try_store()
+            await self._host.storage.try_again()
         self._host.health.reasons()  # reports changes to the observer even if no status is requested
         every = list(self._parts.values())
         if not any(parts.transfers.outbound for parts in every):
             await self._handoff.bring_home(every[0].vnode.me)
-
-    async def _try_store(self) -> None:
-        """Write a batch that changes nothing, to see whether the store takes writes again."""
-        with suppress(WritesRefused):
-            self._host.storage.next_key_epoch()  # this alone causes a transaction
-            await self._host.storage.commit(Batch(removals=(NO_KEY,)))
 
     def woke(self) -> None:
         """Resume work after the process was suspended, for example by SIGSTOP.

@@ -24,7 +24,7 @@ from typing import Final
 
 import trio
 
-from chord.errors import Busy, ChordError
+from chord.errors import Busy, ChordError, InvalidRequest
 from chord.ids import Arc, Point
 from chord.net.handlers import handles
 from chord.replication.anti_entropy import AntiEntropy
@@ -209,18 +209,36 @@ class GarbageCollector:
         Raises:
             ChordError: see `Storage.commit`. A replica that cannot be reached raises nothing.
         """
-        storage, log = self._host.storage, self._host.reap_log
+        storage = self._host.storage
         graves = [Grave(record, versions.context_of(record)) for record in records]
         graves = [grave for grave in (*graves, *crowded) if storage.get(grave.record.key) == grave.record]
-        if not graves:
-            return
+        if graves:
+            await self._bury_at_once(graves, {grave.record.key for grave in crowded}, others)
+
+    async def _bury_at_once(self, graves: list[Grave], crowded: set[bytes], others: list[Contact]) -> None:
+        """Reap records in one transaction; see `_bury`.
+
+        If the log of one slice names too many stores already (`MAKERS_MAX`), the records are reaped one at a time.
+        Those of the full slice stay.
+        """
+        storage, log = self._host.storage, self._host.reap_log
         parts = sorted({log.slice_of(grave.record.key) for grave in graves})
         before = {part: log.state(part) for part in parts}
-        await storage.commit(log.bury(graves))
+        try:
+            batch = log.bury(graves)
+        except InvalidRequest:
+            if len(graves) == 1:
+                self._host.counters["reaps_broken_off"] += 1
+            else:
+                for grave in graves:
+                    await self._bury_at_once([grave], crowded, others)
+            return
+        await storage.commit(batch)
         for grave in graves:
             self._held.forget(grave.record.key)
-        self._host.counters["keys_reaped"] += len(graves) - len(crowded)
-        self._host.counters["keys_pruned"] += len(crowded)
+        pruned = sum(grave.record.key in crowded for grave in graves)
+        self._host.counters["keys_reaped"] += len(graves) - pruned
+        self._host.counters["keys_pruned"] += pruned
         await self._tell(others, [log.news(part, state, graves) for part, state in before.items()])
 
     async def _tell(self, others: list[Contact], logs: list[SliceLog]) -> None:

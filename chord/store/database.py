@@ -288,7 +288,7 @@ class Database(Protocol):
         damaged_notes: the names of the notes that the opening found damaged.
 
     Concurrency: `open`, `close`, `write` and `has_room` block. A worker (`chord/store/worker.py`) calls them, one at a
-    time. The event loop calls the other methods.
+    time; only `has_room` may run beside another. The event loop calls the other methods.
     """
 
     incarnation: bytes
@@ -362,4 +362,7 @@ class Database(Protocol):
         """
 
     def has_room(self, size: int) -> bool:
-        """Return whether the disk has room for this many more bytes. Blocks, like `write`."""
+        """Return whether the disk has room for this many more bytes; True if unknown. Blocks, and may take long.
+
+        The call may take the room for a moment. So only `Storage.try_again` calls it.
+        """

@@ -87,7 +87,6 @@ class GroupCommit:
         take_back: called to roll back all changes that are not durable, after a transaction was refused. Waiting
             callers wake afterwards.
         bytes_max: limit for the changes that are not durable, in bytes; see `add`.
-        free_bytes_min: bytes that must fit on the disk before `refusal` is cleared.
 
     Attributes:
         key_epoch: the last key epoch given out; durable with the next transaction.
@@ -98,7 +97,8 @@ class GroupCommit:
         began_s: when the transaction under way began, in seconds on Trio's clock; None if idle.
         failed: set when the disk has failed. From then on nothing is written.
         failure: why the disk failed; "" as long as it has not.
-        refusal: why the store may refuse writes, or ""; see `Storage.refusal`.
+        refusal: why the store may refuse writes, or ""; see `Storage.refusal`. The store clears it.
+        refused: the number of transactions that failed.
         transactions, rows_written: the numbers of transactions and of rows in them since the opening.
         commit_times: how long the transactions took, in seconds.
     """
@@ -110,14 +110,12 @@ class GroupCommit:
         settle: Callable[[Group], object],
         take_back: Callable[[], object],
         bytes_max: int,
-        free_bytes_min: int,
     ) -> None:
         self._file = file
         self._worker = worker
         self._settle = settle
         self._take_back = take_back
         self._bytes_max = bytes_max
-        self._free_bytes_min = free_bytes_min
         self._is_called = False
         self.key_epoch = 0
         self.cut_note: dict[bytes, bytes] = {}
@@ -126,7 +124,7 @@ class GroupCommit:
         self.began_s: float | None = None
         self.failed = trio.Event()
         self.failure = self.refusal = ""
-        self.transactions = self.rows_written = 0
+        self.refused = self.transactions = self.rows_written = 0
         self.commit_times = Histogram()
 
     def require_sound(self) -> None:
@@ -202,37 +200,25 @@ class GroupCommit:
             return
         group, self.following = self.following, Group()
         self.under_way, self.began_s = group, trio.current_time()
-        notes, is_doubtful = {**group.notes, **self.cut_note}, bool(self.refusal)
-        write = partial(self._write, group.rows, notes, self.key_epoch, is_doubtful)
+        write = partial(self._file.write, group.rows, {**group.notes, **self.cut_note}, self.key_epoch)
         self._worker.start(write, partial(self._written, group, self.cut_note), self._file.close)
 
-    def _write(self, rows: RowChanges, notes: NoteChanges, key_epoch: int, is_doubtful: bool) -> bool:
-        """Run a transaction in the worker, and return whether the store takes writes now.
-
-        After a refusal, a small transaction proves nothing about the next put. So the disk must have room for
-        `free_bytes_min` more bytes. Otherwise a node on a nearly full disk would recover and fail again all the time.
-        """
-        self._file.write(rows, notes, key_epoch)
-        return not is_doubtful or self._file.has_room(self._free_bytes_min)
-
-    def _written(self, group: Group, cut_note: dict[bytes, bytes], result: Outcome[bool]) -> None:
+    def _written(self, group: Group, cut_note: dict[bytes, bytes], result: Outcome[None]) -> None:
         """Handle the end of a transaction: wake its callers, and start the next one."""
         if self.began_s is not None:
             self.commit_times.note(trio.current_time() - self.began_s)
         self.under_way = self.began_s = None
         try:
-            takes_writes = result.unwrap()
+            result.unwrap()
         except Refused as error:
-            self.refusal = str(error)
+            self._note_refusal(error)
             self._take_back()
             self._end(group, WritesRefused(f"no writes are taken: {error}"))
         except InDoubt as error:
-            self.refusal = str(error)
+            self._note_refusal(error)
             self.fail(str(error))
             self._end(group, self.in_doubt())
         else:
-            if takes_writes:
-                self.refusal = ""
             self.transactions += 1
             if self.cut_note is cut_note:  # otherwise a newer cut was made meanwhile
                 self.cut_note = {}
@@ -241,6 +227,10 @@ class GroupCommit:
             if self.following.size:
                 self._write_soon()
             group.end()
+
+    def _note_refusal(self, error: Exception) -> None:
+        self.refusal = str(error)
+        self.refused += 1
 
     def _end(self, group: Group, error: ChordError) -> None:
         """Fail a transaction, and the changes collected for the next one, with an error."""

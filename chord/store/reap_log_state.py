@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from chord.errors import InvalidRequest
 from chord.store import dedup
-from chord.wire.messages import LogEntry, Record, UpTo
+from chord.wire.messages import MAKERS_MAX, LogEntry, Record, UpTo
 
 SEGMENT_ENTRIES: Final = 64
 TAGS_KEPT: Final = 64
@@ -82,7 +83,14 @@ class SliceDraft:
         self.tags = state.tags
 
     def frozen(self) -> SliceState:
-        """Return the state with its keys sorted, so that equal states encode equally."""
+        """Return the state with its keys sorted, so that equal states encode equally.
+
+        Raises:
+            InvalidRequest: definite; the state names more than `MAKERS_MAX` stores in one mapping. Every message about
+                the slice would be refused.
+        """
+        if (stores := max(map(len, (self.seen, self.trimmed, self.floors)))) > MAKERS_MAX:
+            raise InvalidRequest(f"a slice's reap log would name {stores} stores; the limit is {MAKERS_MAX}")
         seen, trimmed, floors = (dict(sorted(one.items())) for one in (self.seen, self.trimmed, self.floors))
         return SliceState(seen, trimmed, floors, self.tags)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, suppress
+from typing import Final
 
 import msgspec
 import trio
@@ -39,6 +40,8 @@ from chord.store.worker import ThreadWorker, Worker
 from chord.wire.messages import Record
 
 CLOSE_S = 5.0
+NO_KEY: Final = b""
+"""A key that no record has, because keys are not empty."""
 
 
 class SqliteCut:
@@ -131,9 +134,8 @@ class SqliteStorage:
         self._rows = Rows(circle, self._file, self._unreadable)
         self._notes = Notes({})
         self._lent = LentActors(None, False, 0)
-        self._commits = GroupCommit(
-            self._file, self._worker, self._settle, self._take_back, staged_bytes_max, free_bytes_min
-        )
+        self._free_bytes_min = free_bytes_min
+        self._commits = GroupCommit(self._file, self._worker, self._settle, self._take_back, staged_bytes_max)
 
     # -- opening and closing --------------------------------------------------------------------
 
@@ -521,6 +523,19 @@ class SqliteStorage:
     def refusal(self) -> str:
         """Why the store may refuse writes, or ""; see `Storage.refusal`."""
         return self._commits.refusal
+
+    async def try_again(self) -> None:
+        """Clear `refusal` if the disk takes a write and has room again; see `Storage.try_again`.
+
+        Concurrency: checkpoints. Other writes do not wait for the test of the room.
+        """
+        commits, refused = self._commits, self._commits.refused
+        with suppress(WritesRefused):
+            self.next_key_epoch()  # this alone causes a transaction
+            await self.commit(Batch(removals=(NO_KEY,)))
+            has_room = await self._worker.run(self._file.has_room, self._free_bytes_min, abandon=True)
+            if has_room and commits.refused == refused:
+                commits.refusal = ""
 
     def _rows_of(self, batch: Batch) -> tuple[dict[RowPlace, StoredRow | None], dict[RowPlace, StoredRow | None]]:
         before: dict[RowPlace, StoredRow | None] = {}

@@ -39,6 +39,7 @@ FILE_NAME = "records.sqlite"
 FORMAT = 2
 APPLICATION_ID = int.from_bytes(b"chor", "big")
 CACHE_BYTES = 4 << 20  # of each connection
+ROOM_CHUNK_BYTES = 64 << 10  # one write of the test whether the disk has room
 LOG_BYTES = 64 << 20  # the file of the write-ahead log is cut back to this size after it was longer
 
 _SCHEMA = """
@@ -56,6 +57,7 @@ _DEFINITE = {*_DEFINITE_AT_COMMIT, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY
 At COMMIT the last two may arrive when the transaction is already on the disk.
 """
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+_DOES_NOT_FIT = {*_NO_ROOM, errno.EFBIG}
 
 
 def _header_checksum(bits: int, incarnation: bytes, key_epoch: int) -> bytes:
@@ -123,7 +125,8 @@ class FileCut:
 class StoreFile:
     """The file of one store. Satisfies `chord.store.database.Database`.
 
-    Concurrency: `open`, `write`, `has_room` and `close` block. A thread calls them, one at a time.
+    Concurrency: `open`, `write`, `has_room` and `close` block. A thread calls them, one at a time; only `has_room` may
+    run beside another.
 
     Args:
         circle: of the ring; the file of another circle is refused.
@@ -367,14 +370,26 @@ class StoreFile:
     def has_room(self, size: int) -> bool:
         """Return whether the disk has room for this many more bytes.
 
-        The call writes them to a file without a name. Unlike the free space that the file system reports, this also
-        obeys quotas. The bytes are not synced, and the room is free again at the end.
+        If the file system reports less free space, nothing is written. Otherwise another peer on a nearly full disk
+        could lack the room meanwhile. If not, the call writes the bytes to a file without a name, because quotas may
+        leave less. They are random, so that no file system compresses them. They are not synced, and the room is free
+        again at the end.
+
+        The answer is also True if the call cannot find out: the directory may be read-only, or the process may have no
+        descriptor left. Neither stops SQLite, with its files already open.
         """
         try:
-            with tempfile.TemporaryFile(dir=self.path.parent) as file:
-                file.write(bytes(size))
-        except OSError:
-            return False
+            if _free_bytes(self.path.parent) < size:
+                return False
+            made = tempfile.TemporaryFile(dir=self.path.parent)  # noqa: SIM115 (only an error after this is an answer)
+        except OSError:  # ENOSPC, too: the disk has no inode for the file, and free bytes
+            return True
+        try:
+            with made as file:
+                for at in range(0, size, ROOM_CHUNK_BYTES):
+                    file.write(os.urandom(min(ROOM_CHUNK_BYTES, size - at)))
+        except OSError as error:
+            return error.errno not in _DOES_NOT_FIT
         return True
 
     def _change(
@@ -415,6 +430,12 @@ def _rows_behind(connection: sqlite3.Connection, place: RowPlace | None) -> Gene
 
 def _is_one_of(error: sqlite3.Error | OSError, codes: set[int]) -> bool:
     return error.errno in _NO_ROOM if isinstance(error, OSError) else _code(error) in codes
+
+
+def _free_bytes(directory: Path) -> int:
+    """Return how many bytes the file system of a directory still has for users other than root."""
+    system = os.statvfs(directory)
+    return system.f_bavail * system.f_frsize
 
 
 def _is_full(error: sqlite3.Error | OSError) -> bool:

@@ -142,9 +142,18 @@ class Storage(Protocol):
     def refusal(self) -> str:
         """Why the store may refuse writes: the reason of the last transaction that failed, or "".
 
-        The disk may be full or read-only, for example. The reason stays until a transaction succeeds and
-        `free_bytes_min` bytes (see `Limits`) fit on the disk. Until then small writes may succeed. `Overloaded` is not
-        reported here.
+        The disk may be full or read-only, for example. The reason stays until `try_again` clears it. Until then small
+        writes may succeed. `Overloaded` is not reported here.
+        """
+
+    async def try_again(self) -> None:
+        """Write nothing in a transaction, and clear `refusal` if `free_bytes_min` bytes (see `Limits`) fit afterwards.
+
+        The reason stays if another transaction fails meanwhile.
+
+        Raises:
+            Overloaded: definite; too many bytes wait for the disk.
+            RemoteFailure: the disk failed.
         """
 
     @property
@@ -490,6 +499,9 @@ class MemoryStorage:
     def when_durable(self, callback: Callable[[ChordError | None], None]) -> None:
         """Call back at once, without an error."""
         callback(None)
+
+    async def try_again(self) -> None:
+        """Do nothing, because memory refuses no write. Does not checkpoint."""
 
     async def commit(self, batch: Batch) -> None:
         """Apply the batch. Does not checkpoint."""

@@ -26,7 +26,19 @@ from chord.store.reap_log import ReapLog
 from chord.store.reap_log_state import Grave
 from chord.store.storage import Batch
 from chord.testing.rings import TestRing
-from chord.wire.messages import ActorClock, AreExpired, Contact, Forget, Record, SliceLog, Version
+from chord.wire.messages import (
+    MAKERS_MAX,
+    ActorClock,
+    AreExpired,
+    Contact,
+    DeadActor,
+    EntryRun,
+    Forget,
+    LogEntry,
+    Record,
+    SliceLog,
+    Version,
+)
 from chord.wire.messages.base import Done
 from tests.models.absence import keys_in_slices
 from tests.support.quorum import keep_disks, until, until_in_sync
@@ -38,6 +50,7 @@ TIMING = msgspec.structs.replace(
 )
 LAST = Limits(reap_log_entries=1, reap_log_entries_max=1)
 NOTHING = Limits(reap_log_entries=0, reap_log_entries_max=0)
+LONG = Limits(reap_log_entries=100_000, reap_log_entries_max=100_000)
 MANY = 20
 """More writes than a record remembers as replaced, so no tag of an operation decides about the first one."""
 
@@ -235,6 +248,24 @@ async def test_reap_log_without_any_room_ends_a_delete_with_one_entry() -> None:
         assert [holders(ring, key) for key in (KEY, OTHER)] == [[], []]
         assert ring.totals()["keys_reaped"] == 2
         assert ring.totals()["slices_caught_up"] == 0
+
+
+@virtual
+async def test_slice_with_a_full_reap_log_stops_no_other() -> None:
+    """A false member has filled the log of one slice with invented makers."""
+    elsewhere = next(key for key in keys_in_slices(2, 12) if key not in SLICE_KEYS)
+    async with testing.open_ring(1, seed=1, timing=TIMING, limits=LONG) as ring:
+        host = ring[0]._host
+        part = host.reap_log.slice_of(KEY)
+        entry = LogEntry(b"\x00" * 8, (DeadActor(bytes(16), 1),))
+        runs = tuple(EntryRun(b"x%07d" % number, 1, (entry,)) for number in range(MAKERS_MAX))
+        host.storage.stage(host.reap_log.absorb(SliceLog(part, (), (), (), b"", runs)))
+        for key in (KEY, OTHER, elsewhere):
+            await put(ring[0], key, None)
+        await trio.sleep(2 * GRACE_S + 6)
+        assert [bool(holders(ring, key)) for key in (KEY, OTHER, elsewhere)] == [True, True, False]
+        assert ring.totals()["keys_reaped"] == 1
+        assert len(host.reap_log.state(part).seen) == MAKERS_MAX
 
 
 @pytest.mark.slow

@@ -7,9 +7,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from msgspec import convert, to_builtins
 
 from chord.config import Limits
-from chord.errors import Behind
+from chord.errors import Behind, InvalidRequest
 from chord.ids import Arc, Point
 from chord.replication.records import Remarks
 from chord.store import quarantine, reap_log, versions
@@ -17,6 +18,7 @@ from chord.store.reap_log import ReapLog
 from chord.store.reap_log_state import MAKER, SEGMENT_ENTRIES, TAGS_KEPT, Grave, SliceState
 from chord.store.storage import Batch
 from chord.wire.messages import (
+    MAKERS_MAX,
     ActorClock,
     Claim,
     DeadActor,
@@ -736,6 +738,44 @@ def test_restored_keeps_the_quarantine_of_a_backup_in_quarantine(is_trimmed: boo
 
 
 # -- false logs ------------------------------------------------------------------------------------------------
+
+
+def invented(first: int, count: int) -> list[bytes]:
+    return [b"x%07d" % number for number in range(first, first + count)]
+
+
+def log_with(field: str, stores: list[bytes]) -> SliceLog:
+    """Return a log of the slice of `KEY` that names many stores in one field."""
+    entry = LogEntry(b"\x00" * 8, (DeadActor(bytes(16), 1),))
+    runs = tuple(EntryRun(one, 1, (entry,)) for one in stores) if field == "seen" else ()
+    up_tos = tuple(UpTo(one, 1) for one in stores)
+    given = {"trimmed": (), "floors": ()} | ({} if field == "seen" else {field: up_tos})
+    return SliceLog(part_of(store()), (), given["trimmed"], given["floors"], b"", runs)
+
+
+@pytest.mark.parametrize(
+    ("field", "take"),
+    [("floors", "absorb"), ("seen", "absorb"), ("trimmed", "catch_up"), ("floors", "catch_up")],
+)
+def test_log_that_names_more_stores_than_a_message_is_refused(field: str, take: str) -> None:
+    """The logs of two false members are each within the limits of a message. Together they are not."""
+    one = store()
+
+    def apply(stores: list[bytes]) -> None:
+        log = log_with(field, stores)
+        one.apply(one.log.absorb(log) if take == "absorb" else one.log.catch_up(log, {}))
+
+    apply(invented(0, MAKERS_MAX - 1))
+    apply(invented(MAKERS_MAX - 1, 1))
+    before = dict(one.storage.notes())
+    assert len(getattr(one.log.state(part_of(one)), field)) == MAKERS_MAX
+    for stores in (invented(MAKERS_MAX, 1), invented(MAKERS_MAX, MAKERS_MAX)):
+        with pytest.raises(InvalidRequest, match="the limit is 4096"):
+            apply(stores)
+    assert dict(one.storage.notes()) == before
+    apply(invented(0, 5))
+    log = log_of(one)
+    assert convert(to_builtins(log), SliceLog) == log, "other nodes take every message about the slice"
 
 
 def test_absorb_of_false_logs_changes_nothing_and_ends() -> None:
