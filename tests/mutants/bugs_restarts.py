@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from chord.membership.join import Membership
+from chord.membership.leave import Departures
 from chord.net.peers import Peers
 from chord.replication.coordinator import Coordinator
 from chord.replication.handoff import Handoff
@@ -132,6 +133,14 @@ MUTANTS = (
         scenes.one_of_two_comes_back,
         4,
         ("oracle: denied",),
+    ),
+    Mutant(
+        "forgotten owner marked again",
+        "a node that is back waits for ever for the owner before it, although an operator has forgotten that owner",
+        (Edit(Departures.on_forget, "self._host.peers.give_up(gone)", "pass"),),
+        scenes.neighbour_is_forgotten,
+        4,
+        ("liveness",),
     ),
     Mutant(
         "resumed with the arc of a dead neighbour",

@@ -11,7 +11,7 @@ from chord import events
 from chord.sim.disk import flash
 from chord.testing import MemoryNetwork
 
-from .play import World, keys_of, live, play, right_before, slow
+from .play import World, keys_of, live, play, right_before, slow, vnode_of
 
 
 def taker_restarts(seed: int) -> None:
@@ -86,6 +86,32 @@ def one_of_two_comes_back(seed: int) -> None:
         await world.settle()
 
     play(seed, scene, nodes=8, sync_delay=flash)
+
+
+def neighbour_is_forgotten(seed: int) -> None:
+    """With one copy of each record two neighbours die. An operator forgets the first, and the second returns.
+
+    The second waits for no owner then.
+    """
+
+    async def scene(world: World) -> None:
+        await world.workload.fill(10)
+        await trio.sleep(3)  # by now every node knows the nodes before it
+        first, second, third = world.row(3)
+        await world.kill(first)
+        await world.kill(second)
+        await world.converged()
+        world.workload.accounting.wipe(first.name)
+        world.ring.wipe(first.name)
+        await third.remove_node(first.address)
+        back = await world.restart(second)
+        await world.converged()
+        with trio.fail_after(10):
+            while vnode_of(back).ownership.marks:
+                await trio.sleep(0.1)
+        await world.settle()
+
+    play(seed, scene, nodes=6, sync_delay=flash)
 
 
 def neighbours_restart(seed: int) -> None:
