@@ -12,6 +12,7 @@ from chord.replication.handoff import Handoff
 from chord.replication.replica import Replica
 from chord.ring.lookup import Lookups
 from chord.ring.ownership import Ownership
+from chord.ring.preference_list import PreferenceList
 from chord.ring.vnode import Vnode
 from chord.sim.cluster import Cluster
 from chord.store.sqlite import SqliteStorage
@@ -141,6 +142,14 @@ MUTANTS = (
         scenes.neighbour_is_forgotten,
         4,
         ("liveness",),
+    ),
+    Mutant(
+        "forgotten owner not expected again",
+        "a forgotten node returns and dies again, and keys that it took meanwhile are denied",
+        (Swap(PreferenceList, "is_back", lambda is_back: lambda self, address: None),),
+        scenes.forgotten_node_is_back,
+        4,
+        ("oracle: denied",),
     ),
     Mutant(
         "resumed with the arc of a dead neighbour",

@@ -114,6 +114,30 @@ def neighbour_is_forgotten(seed: int) -> None:
     play(seed, scene, nodes=6, sync_delay=flash)
 
 
+def forgotten_node_is_back(seed: int) -> None:
+    """With one copy of each record a node dies, is forgotten, returns, takes writes, and dies again."""
+
+    async def scene(world: World) -> None:
+        await world.workload.fill(10)
+        await trio.sleep(3)  # by now every node knows the nodes before it
+        first, second = world.row(2)
+        await world.kill(first)
+        await world.converged()
+        await second.remove_node(first.address)
+        back = await world.restart(first)
+        await world.converged()
+        await trio.sleep(3)
+        keys = keys_of(world, back, 4)
+        for key in keys:
+            await world.workload.write(back, key, "writer", "put")
+        await world.kill(back)
+        await world.converged()
+        for key in keys:
+            await world.workload.read(second, key)
+
+    play(seed, scene, nodes=6, sync_delay=flash)
+
+
 def neighbours_restart(seed: int) -> None:
     """Two adjacent nodes restart in a running ring. Neither is a member that the other could ask."""
 

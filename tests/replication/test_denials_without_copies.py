@@ -10,19 +10,21 @@ import pytest
 import trio
 
 from chord import testing
-from chord.config import PRESETS
+from chord.config import PRESETS, RingConstants
 from chord.errors import ChordError, NotFound, OwnerDown
 from chord.node import Node
 from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.handoff import Handoff
 from chord.ring.ownership import Ownership
 from chord.ring.vnode import Vnode
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.disk import flash
 from chord.store.storage import Batch, MemoryStorage
 from chord.testing.rings import TestRing
 from chord.wire.messages import Contact
 from tests.replication.test_denials import never_denied
 from tests.support.quorum import clockwise, holding, keep_disks, key_at, timing, until_in_sync, write
-from tests.support.rings import in_order, only, virtual
+from tests.support.rings import grown, in_order, only, virtual
 
 VALUE = b"acknowledged"
 
@@ -188,6 +190,47 @@ async def test_key_of_a_dead_lone_replica_is_denied_once_forgotten() -> None:
         with pytest.raises(NotFound):
             await others[0].get(key)
         assert [pair async for pair in others[0].scan()] == []
+
+
+async def forgotten_and_back(machines: Cluster, *forgotten: Node) -> None:
+    """Kill adjacent nodes, forget each, and bring them all back."""
+    for node in forgotten:
+        await machines.kill(node)
+    await machines.converged()
+    other = machines.nodes[0]
+    for node in forgotten:
+        await other.remove_node(node.address)
+    for node in forgotten:
+        await machines.start(join=(), name=node.name)
+        await machines.converged()
+    await trio.sleep(3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 2])
+def test_key_of_a_forgotten_replica_that_returned_is_refused(count: int) -> None:
+    """The lone replica returns, takes a write, and dies again, perhaps with the node behind it."""
+
+    async def main() -> None:
+        ring = RingConstants(replicas=1)
+        async with cluster(seed=1, sync_delay=flash, ring=ring, timing=PRESETS["local"]) as machines:
+            await grown(machines, 6)
+            await trio.sleep(2)  # all nodes know their predecessor lists
+            await forgotten_and_back(machines, *in_order(machines)[:count])
+            *gone, third = in_order(machines)[: count + 1]
+            key = key_at(machines, gone[0].name)
+            await third.put(key, VALUE)
+            for node in gone:
+                await machines.kill(node)
+            await machines.converged()
+            for node in gone[1:]:
+                await third.remove_node(node.address)
+            with pytest.raises(OwnerDown) as caught:
+                await third.get(key)
+            assert caught.value.peer is not None
+            assert caught.value.peer.address == gone[0].address
+
+    testing.run(main, seed=1)
 
 
 @virtual
