@@ -267,7 +267,7 @@ class Peers:
         """Note that vnodes, given by their ids, have left for good, as other nodes report.
 
         This node waits for them no longer. A vnode that this node saw return after a goodbye is skipped: the report may
-        refer to that earlier goodbye. Only the vnode's own node can say goodbye again, or an operator give it up (`give_up`).
+        refer to that earlier goodbye. Only `give_up` counts it as left again.
         """
         for point in vnodes:
             if point not in self._returned:

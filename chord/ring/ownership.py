@@ -160,7 +160,7 @@ class Ownership:
         boundary = before[0] if before and before[0].id == start else None
         gained = self._gain(start, boundary, "resumed", max(self.epoch, epoch) + 1)
         self.before = before
-        self.marks = self._recalled(Arc(start, self.me.id))
+        self.marks = _distinct(self._recalled(Arc(start, self.me.id)))
         self.doubt(Arc(start, self.me.id))
         assert not self.check(), self.check()
         return gained
@@ -191,7 +191,7 @@ class Ownership:
         gained = self._gain(arc.start, boundary, "received", max(self.epoch + 1, epoch), arc)
         if boundary is not None:
             self.before = self._backwards(boundary, before)
-        self.marks = kept
+        self.marks = _distinct(kept)
         assert not self.check(), self.check()
         return gained
 
@@ -551,6 +551,20 @@ def _without(arc: Arc, part: Arc) -> list[Arc]:
     if begins and ends and between(arc.start, part.end, part.start):
         return [Arc(part.end, part.start)]
     return [Arc(arc.start, part.start)] * begins + [Arc(part.end, arc.end)] * ends
+
+
+def _distinct(marks: Iterable[Mark]) -> tuple[Mark, ...]:
+    """Return the marks without repeats. Of several marks of one part for one owner, the latest stays.
+
+    A vnode that returns has its own marks, and gets those of its heir, which may be equal. Otherwise the marks would
+    grow with each absence, until one message could no longer carry them.
+    """
+    found: dict[tuple[Arc, Point], Mark] = {}
+    for mark in marks:
+        same = found.get((mark.arc, mark.dead.id))
+        if same is None or same.since < mark.since:
+            found[mark.arc, mark.dead.id] = mark
+    return tuple(found.values())
 
 
 def marks_within(marks: Iterable[Mark], arc: Arc) -> list[Mark]:

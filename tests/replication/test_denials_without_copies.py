@@ -233,6 +233,27 @@ def test_key_of_a_forgotten_replica_that_returned_is_refused(count: int) -> None
     testing.run(main, seed=1)
 
 
+@pytest.mark.slow
+@virtual
+async def test_marks_of_a_node_that_often_crashes_are_bounded() -> None:
+    """The marks of its heir come back with each return, besides its own."""
+    async with cluster(seed=1, sync_delay=flash, ring=RingConstants(replicas=1), timing=PRESETS["local"]) as machines:
+        await grown(machines, 6)
+        await trio.sleep(2)  # all nodes know their predecessor lists
+        gone, crashing = in_order(machines)[:2]
+        await machines.kill(gone)
+        await machines.converged()
+        for _ in range(6):
+            await machines.kill(crashing)
+            await machines.converged()
+            crashing = await machines.start(join=(), name=crashing.name)
+            await machines.converged()
+            await trio.sleep(2)
+        marks = only(crashing).ownership.marks
+        assert gone.address in {mark.dead.address for mark in marks}
+        assert len(marks) <= 3
+
+
 @virtual
 async def test_scan_continues_behind_a_paused_owner_of_only_copies() -> None:
     async with testing.open_ring(5, seed=1, replicas=1) as ring:

@@ -220,6 +220,18 @@ def test_marks_from_before_a_restart_return_with_the_arc() -> None:
     assert own.last.marks == ()
 
 
+def test_marks_of_a_returned_vnode_and_its_heir_do_not_add_up() -> None:
+    """Both have marks for the same owner. Of two marks for one part the later one stays."""
+    own = Ownership(at(100))
+    own.last = Remembered(Point(60), at(60), (Mark(arc(30, 60), at(60), 2.0),))
+    own.receive(arc(30, 100), 3, at(30), [Mark(arc(30, 60), at(60), 1.0), Mark(arc(30, 100), at(100), 1.0)])
+    assert own.marks == (Mark(arc(30, 60), at(60), 2.0),)
+    again = Ownership(at(100))
+    again.last = Remembered(marks=(*own.marks, *own.marks))
+    again.resume(Point(30), (at(30),))
+    assert again.marks == own.marks
+
+
 def test_returned_arc_stays_marked_if_another_owned_it_before() -> None:
     own = Ownership(at(100))
     own.last = Remembered(Point(60), at(60), ())
