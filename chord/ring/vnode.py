@@ -233,6 +233,15 @@ class Vnode:
         peers = self.host.peers
         return tuple(c for c in peers.passive.contacts() if not peers.is_on_its_way(c)) if self.is_stuck else ()
 
+    def waits_for_at(self, point: int) -> tuple[Contact, ...]:
+        """The vnodes that may hold the only copy of a key, if they are in no replica set.
+
+        If N = 1, these are the former owners of marked parts. The others are `waits_for`.
+        """
+        if self.host.constants.replicas > 1:
+            return self.waits_for
+        return tuple(mark.dead for mark in self.ownership.marks if point in mark.arc)
+
     def mark_only_copies(self, others: Iterable[Contact]) -> None:
         """If N = 1, mark the whole arc for vnodes that may hold the only copies there.
 
