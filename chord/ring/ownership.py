@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 from chord import events
 from chord.events import Event
 from chord.ids import Arc, Point, between
-from chord.wire.messages import Contact, OwnedArc
+from chord.wire.messages import LIST_ENTRIES_MAX, Contact, OwnedArc
 
 _NONE_NAMED: dict[Point, float] = {}  # shared by all vnodes, so it must never be changed
 MOVED_MAX = 16  # bounds `moved`; a lookup that needs an older move follows the pointers instead
@@ -433,11 +433,12 @@ class Ownership:
     def learn_marks(self, arc: Arc, marks: Iterable[Mark]) -> None:
         """Adopt another vnode's marks, as far as they lie in an arc.
 
-        Marks that name this vnode as down are left out.
+        Marks that name this vnode as down are left out. So are those beyond the number that a `Switch` can carry.
         """
         found = [mark._replace(arc=part) for mark in marks for part in _common(mark.arc, arc)]
         known = {(mark.arc, mark.dead.id) for mark in self.marks}
-        self.marks = (*self.marks, *(m for m in found if (m.arc, m.dead.id) not in known and m.dead.id != self.me.id))
+        new = [m for m in found if (m.arc, m.dead.id) not in known and m.dead.id != self.me.id]
+        self.marks = (*self.marks, *new[: max(0, LIST_ENTRIES_MAX - len(self.marks))])
 
     def learn_only_copies(self, unreachable: Iterable[tuple[Contact, float]]) -> None:
         """Mark the parts of the arc for which down vnodes may hold the only copies.

@@ -152,6 +152,14 @@ MUTANTS = (
         ("oracle: denied",),
     ),
     Mutant(
+        "marks dropped when an arc shrinks",
+        "a node that was cut off denies keys that the next node acknowledged before it died",
+        (Edit(Vnode.on_give_marks, "self.ownership.learn_marks(arc, marks)", "pass"),),
+        scenes.taker_of_a_cut_off_arc_dies,
+        4,
+        ("oracle: denied",),
+    ),
+    Mutant(
         "resumed with the arc of a dead neighbour",
         "a node that is back denies keys that died with its neighbour",
         (

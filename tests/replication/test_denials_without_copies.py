@@ -23,8 +23,8 @@ from chord.store.storage import Batch, MemoryStorage
 from chord.testing.rings import TestRing
 from chord.wire.messages import Contact
 from tests.replication.test_denials import never_denied
-from tests.support.quorum import clockwise, holding, keep_disks, key_at, timing, until_in_sync, write
-from tests.support.rings import grown, in_order, only, virtual
+from tests.support.quorum import clockwise, holding, keep_disks, key_at, timing, until, until_in_sync, write
+from tests.support.rings import grown, in_order, keys_of, only, virtual
 
 VALUE = b"acknowledged"
 
@@ -231,6 +231,44 @@ def test_key_of_a_forgotten_replica_that_returned_is_refused(count: int) -> None
             assert caught.value.peer.address == gone[0].address
 
     testing.run(main, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "count"), [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2)])
+def test_key_of_a_dead_node_that_took_over_is_refused(seed: int, count: int) -> None:
+    """Nodes are cut off, the next one takes writes of their arcs and dies, and the network heals."""
+
+    async def main() -> None:
+        ring = RingConstants(replicas=1)
+        async with cluster(seed=seed, sync_delay=flash, ring=ring, timing=PRESETS["local"]) as machines:
+            await grown(machines, 6)
+            await trio.sleep(2)  # all nodes know their predecessor lists
+            nodes = in_order(machines)
+            cut_off, taker, *others = nodes[0], *nodes[count:]
+            key, absent = keys_of(machines, cut_off, 2)
+            machines.network.partition([node.name for node in nodes[:count]], reset=True)
+            await until(lambda: only(taker).ownership.is_owner(only(cut_off).id))
+            await taker.put(key, VALUE)
+            await machines.kill(taker)
+            await until(lambda: only(others[0]).ownership.is_owner(only(cut_off).id))
+            await trio.sleep(2)
+            machines.network.heal()
+            await machines.converged(30)
+            await trio.sleep(3)
+            for node in (cut_off, others[-1]):
+                for one in (key, absent):
+                    with pytest.raises(OwnerDown) as caught:
+                        await node.get(one)
+                    assert caught.value.peer is not None
+                    assert caught.value.peer.address == taker.address
+            await machines.start(join=(), name=taker.name)
+            await machines.converged()
+            await until(lambda: not only(cut_off).ownership.marks)
+            assert (await cut_off.get(key)).value == VALUE
+            with pytest.raises(NotFound):
+                await cut_off.get(absent)
+
+    testing.run(main, seed=seed)
 
 
 @pytest.mark.slow
