@@ -60,7 +60,8 @@ class Rejoin:
 
         Raises:
             OtherRing: definite; the ring does not take the node back, or a named node is of another ring.
-            DuplicateId: definite; another node stands at this vnode's id, in the ring or at the former address.
+            DuplicateId: definite; a member stands at this vnode's id, or a node in any state has it at the former
+                address.
 
         Concurrency: checkpoints.
         """
@@ -171,7 +172,7 @@ class Rejoin:
         Raises:
             OtherRing: definite; no node replied as part of the ring, or a named node is of another ring. A node of
                 another ring at `former` is no reason, because the address may belong to another machine by now.
-            DuplicateId: definite; no node replied as part of the ring, or a node at `former` stands at this id.
+            DuplicateId: definite; no node replied as part of the ring, or the node at `former` has this id.
         """
         states: dict[str, str] = {}
         refused: dict[str, ChordError] = {}
@@ -224,7 +225,10 @@ class Rejoin:
         return states
 
     async def _refuse_if_member(self, address: str) -> None:
-        """Refuse to resume if another node stands at this vnode's id.
+        """Refuse to resume if a member stands at this vnode's id.
+
+        Only the simulator's network of whole messages needs this. A connection begins with a hello, in which a node in
+        any state refuses a node with one of its ids at another address (`chord/wire/hello.py`).
 
         The address may still lead to this node. But this vnode is no member while it resumes.
 

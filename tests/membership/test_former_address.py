@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import trio
 
-from chord.config import PRESETS
+import chord
+from chord.config import PRESETS, RingConstants
 from chord.errors import Busy, ChordError, DuplicateId, OtherRing, UnknownVnode
 from chord.ids import Point
 from chord.membership.rejoin import Rejoin
 from chord.ring.vnode import Vnode
 from chord.wire.messages import Contact, Ping, PingReply
-from tests.support.rings import virtual
+from tests.support.node_on_disk import node_on
+from tests.support.ports import Ports
+from tests.support.real_rings import HANG_S
+from tests.support.rings import only, virtual
 
 TIMING = PRESETS["local"]
 FORMER, OTHER = "former:1", "other:1"
@@ -112,3 +118,16 @@ async def test_other_node_at_the_former_address_is_a_member() -> None:
     found = await states_of(Asked(at_former(MEMBER, UnknownVnode("no such vnode"))), FORMER, OTHER)
     assert found == {FORMER: "member", OTHER: "member"}
     assert trio.current_time() - began < TIMING.resume_s / 8
+
+
+async def test_copy_in_any_state_is_refused_over_tcp(tmp_path: Path, ports: Ports) -> None:
+    """The hello refuses it. Without connections only a member counts."""
+    async with node_on(tmp_path / "original") as original:
+        only(original).state = "resuming"
+        shutil.copytree(tmp_path / "original", tmp_path / "copy")
+        ring = RingConstants(bits=32)
+        where: Any = {"listen": ports.address(), "data_dir": str(tmp_path / "copy"), "join": [original.address]}
+        with trio.fail_after(HANG_S), pytest.raises(DuplicateId):
+            async with chord.open_node(preset="local", ring=ring, **where):
+                pass
+        only(original).state = "member"
