@@ -101,14 +101,17 @@ class Departures:
     def on_forget(self, request: Forget) -> Done:
         """Handle an operator's order to forget a node: stop waiting for the node and its records.
 
-        The vnodes in `request.living` belong to another node at the same address, and still count.
+        The vnodes in `request.living` belong to another node at the same address, and still count. A forgotten owner
+        counts as left. Otherwise its mark would return with the mark of the next owner, whose arc begins behind it.
         """
         now = self._host.peers.now()
         living = frozenset(request.living)
         for vnode in self._host.vnodes.values():
             own = vnode.ownership
-            gone = (mark.dead for mark in own.marks if mark.dead.address == request.address)
-            own.owner_left({dead.id for dead in gone if dead.id not in living})
+            marked = (mark.dead for mark in own.marks if mark.dead.address == request.address)
+            gone = {dead.id for dead in marked if dead.id not in living}
+            own.owner_left(gone)
+            self._host.peers.give_up(gone)
             vnode.preference_list.forget(request.address, now, living, forgotten_max=self._host.limits.forgotten_max)
         self._host.peers.passive.forget_at(request.address, living)
         self._host.news()

@@ -60,7 +60,8 @@ class Rejoin:
 
         Raises:
             OtherRing: definite; the ring does not take the node back, or a named node is of another ring.
-            DuplicateId: definite; another node stands at this vnode's id, in the ring or at the former address.
+            DuplicateId: definite; a member stands at this vnode's id, or a node in any state has it at the former
+                address.
 
         Concurrency: checkpoints.
         """
@@ -169,8 +170,9 @@ class Rejoin:
             former: see `resume`; None if the address of this node is the same.
 
         Raises:
-            OtherRing: definite; no node replied as part of the ring, or a named node is of another ring.
-            DuplicateId: definite; no node replied as part of the ring, or a node at `former` stands at this id.
+            OtherRing: definite; no node replied as part of the ring, or a named node is of another ring. A node of
+                another ring at `former` is no reason, because the address may belong to another machine by now.
+            DuplicateId: definite; no node replied as part of the ring, or the node at `former` has this id.
         """
         states: dict[str, str] = {}
         refused: dict[str, ChordError] = {}
@@ -180,27 +182,35 @@ class Rejoin:
         def is_copy(address: str, error: ChordError) -> bool:
             return address == former and isinstance(error, DuplicateId)
 
+        def is_settled() -> bool:
+            return not unheard and "member" in states.values()  # a leaving node may go first
+
         async def ask(address: str, scope: trio.CancelScope) -> None:
             while True:
+                is_unsure = False  # whether the node may stand at this id
                 try:
                     with trio.fail_after(self._peers.failure_detector.timeout(address)):  # a lost call is repeated
                         pong = await self._peers.call(address, Ping(), PingReply)
-                        if address == former:
-                            await self._refuse_if_member(address)
                     states[address] = pong.state
                     if pong.state == "resuming" or not pong.has_met_quorum:
                         returning[address] = None
+                    if address == former:
+                        is_unsure = True
+                        await self._refuse_if_member(address)
+                        is_unsure = False
                 except FATAL as error:
                     refused[address] = error
-                    if address in named or is_copy(address, error):
+                    unheard.discard(address)
+                    if address in named or is_copy(address, error) or is_settled():
                         scope.cancel()
                     return
                 except PeerUnreachable:
                     states.pop(address, None)
                 except (ChordError, trio.TooSlowError):
                     pass  # its earlier reply still counts
-                unheard.discard(address)
-                if not unheard and "member" in states.values():  # a leaving node may go first
+                if not is_unsure:
+                    unheard.discard(address)
+                if is_settled():
                     scope.cancel()
                 await trio.sleep(self._host.jitter(self._host.timing.resume_s / 8))
 
@@ -209,12 +219,16 @@ class Rejoin:
                 for address in addresses:
                     nursery.start_soon(ask, address, scope)
         for address, error in refused.items():
-            if not states or is_copy(address, error) or (address in named and isinstance(error, OtherRing)):
+            is_named = address in named and isinstance(error, OtherRing)
+            if is_copy(address, error) or is_named or (not states and address != former):
                 raise error
         return states
 
     async def _refuse_if_member(self, address: str) -> None:
-        """Refuse to resume if another node stands at this vnode's id.
+        """Refuse to resume if a member stands at this vnode's id.
+
+        Only the simulator's network of whole messages needs this. A connection begins with a hello, in which a node in
+        any state refuses a node with one of its ids at another address (`chord/wire/hello.py`).
 
         The address may still lead to this node. But this vnode is no member while it resumes.
 

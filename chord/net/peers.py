@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, KeysView
+from collections.abc import Callable, Collection, Container, Iterable, KeysView
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -252,16 +252,22 @@ class Peers:
                 unreachable.
         """
         self._tell(self.failure_detector.left(address, trio.current_time()))
-        left = list(vnodes)
-        for point in left:
+        self.give_up(list(vnodes))
+
+    def give_up(self, vnodes: Collection[Point]) -> None:
+        """Note that vnodes, given by their ids, have left for good, as they said themselves or an operator said.
+
+        So it does not matter that this node may have seen them return after an earlier goodbye.
+        """
+        for point in vnodes:
             self._returned.pop(point, None)
-        self.learn_left(left)
+        self.learn_left(vnodes)
 
     def learn_left(self, vnodes: Iterable[Point]) -> None:
         """Note that vnodes, given by their ids, have left for good, as other nodes report.
 
         This node waits for them no longer. A vnode that this node saw return after a goodbye is skipped: the report may
-        refer to that earlier goodbye. Only the vnode's own node can say goodbye again.
+        refer to that earlier goodbye. Only `give_up` counts it as left again.
         """
         for point in vnodes:
             if point not in self._returned:

@@ -33,6 +33,11 @@ CALLS_PER_IDLE: Final = 3
 CHECKS_PER_COMPARISON: Final = 4
 """How often, at least, an owner looks in `anti_entropy_s` whether a comparison with a replica is due."""
 
+LOOK_S_MAX: Final = 36.0
+"""How long the period of `look_for_files` may grow, in seconds.
+
+With jitter a node notices within a minute that its files are gone. `docs/explanation/guarantees.md` promises that.
+"""
 
 
 @cache
@@ -266,7 +271,7 @@ class Maintenance:
             look: coroutine function that makes one check.
         """
         period_s = 2 * self._host.timing.stabilize_s
-        self.repeat(contact.id, "look_for_files", look, period_s, lambda: 4 * period_s)
+        self.repeat(contact.id, "look_for_files", look, period_s, lambda: LOOK_S_MAX)
 
     async def bring_home(self) -> None:
         """Hand misplaced records to their replicas, unless an arc is being given away.

@@ -437,7 +437,7 @@ class QuorumReads:
             raise Busy("nodes that may hold the key are not among its replicas yet", after_ms=RETRY_MS)
         behind = [c for c in unreachable if c in reading.behind]
         unreachable = [c for c in unreachable if c not in reading.behind]
-        unreachable = unreachable or ([] if behind else list(self._vnode.waits_for))
+        unreachable = unreachable or ([] if behind else list(self._vnode.waits_for_at(point)))
         down = [contact for contact in unreachable if not self._host.peers.is_on_its_way(contact)]
         names = ", ".join(dict.fromkeys(contact.address for contact in down or unreachable or behind or out_of_sync))
         if not unreachable and not behind and all(contact in reading.damaged for contact in out_of_sync):

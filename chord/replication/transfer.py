@@ -133,6 +133,8 @@ class Transfers:
         assert start is not None
         if self.outbound is None:
             self._host.peers.took_its_place(joiner, is_owner=True)  # an earlier goodbye no longer counts
+            if self._vnode.preference_list.is_forgotten(joiner):
+                self._vnode.preference_list.is_back(joiner.address)
             self.outbound = Outbound(request.session, joiner, Arc(start, joiner.id), "join", trio.current_time())
             self._host.tasks.start(self._give_to_joiner, self.outbound)
         return Done()

@@ -190,15 +190,20 @@ class RingMerge:
                 await self.ask(contact)
 
     async def _ask_whether_back(self) -> None:
-        """Ask each vnode that said goodbye but is still listed whether it is back.
+        """Ask each vnode that said goodbye, or was forgotten, but is still listed whether it is back.
 
-        Only the vnode itself can tell, because the list may be older than the goodbye.
+        Only the vnode itself can tell, because the list may be older than the goodbye. If N = 1, a vnode that is back
+        does not announce it.
         """
-        for contact in dict.fromkeys(self._vnode.listed() if self._peers.left else ()):
-            if self._peers.is_known_to_have_left(contact):
+        preferences = self._vnode.preference_list
+        is_any_gone = self._peers.left or preferences.forgotten()
+        for contact in dict.fromkeys(self._vnode.listed() if is_any_gone else ()):
+            if self._peers.is_known_to_have_left(contact) or preferences.is_forgotten(contact):
                 with suppress(ChordError):
                     pong = await self._peers.call(contact, Ping(), PingReply)
                     self._peers.took_its_place(contact, is_owner=pong.is_owner)
+                    if pong.is_owner and preferences.is_forgotten(contact):
+                        preferences.is_back(contact.address)
 
     def pick(self, joins: tuple[str, ...]) -> Contact | str | None:
         """Choose the contact for the next self-lookup; None if no contact is known.

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 from chord import events
 from chord.events import Event
 from chord.ids import Arc, Point, between
-from chord.wire.messages import Contact, OwnedArc
+from chord.wire.messages import LIST_ENTRIES_MAX, Contact, OwnedArc
 
 _NONE_NAMED: dict[Point, float] = {}  # shared by all vnodes, so it must never be changed
 MOVED_MAX = 16  # bounds `moved`; a lookup that needs an older move follows the pointers instead
@@ -160,7 +160,7 @@ class Ownership:
         boundary = before[0] if before and before[0].id == start else None
         gained = self._gain(start, boundary, "resumed", max(self.epoch, epoch) + 1)
         self.before = before
-        self.marks = self._recalled(Arc(start, self.me.id))
+        self.marks = _distinct(self._recalled(Arc(start, self.me.id)))
         self.doubt(Arc(start, self.me.id))
         assert not self.check(), self.check()
         return gained
@@ -191,7 +191,7 @@ class Ownership:
         gained = self._gain(arc.start, boundary, "received", max(self.epoch + 1, epoch), arc)
         if boundary is not None:
             self.before = self._backwards(boundary, before)
-        self.marks = kept
+        self.marks = _distinct(kept)
         assert not self.check(), self.check()
         return gained
 
@@ -433,11 +433,12 @@ class Ownership:
     def learn_marks(self, arc: Arc, marks: Iterable[Mark]) -> None:
         """Adopt another vnode's marks, as far as they lie in an arc.
 
-        Marks that name this vnode as down are left out.
+        Marks that name this vnode as down are left out. So are those beyond the number that a `Switch` can carry.
         """
         found = [mark._replace(arc=part) for mark in marks for part in _common(mark.arc, arc)]
         known = {(mark.arc, mark.dead.id) for mark in self.marks}
-        self.marks = (*self.marks, *(m for m in found if (m.arc, m.dead.id) not in known and m.dead.id != self.me.id))
+        new = [m for m in found if (m.arc, m.dead.id) not in known and m.dead.id != self.me.id]
+        self.marks = (*self.marks, *new[: max(0, LIST_ENTRIES_MAX - len(self.marks))])
 
     def learn_only_copies(self, unreachable: Iterable[tuple[Contact, float]]) -> None:
         """Mark the parts of the arc for which down vnodes may hold the only copies.
@@ -551,6 +552,20 @@ def _without(arc: Arc, part: Arc) -> list[Arc]:
     if begins and ends and between(arc.start, part.end, part.start):
         return [Arc(part.end, part.start)]
     return [Arc(arc.start, part.start)] * begins + [Arc(part.end, arc.end)] * ends
+
+
+def _distinct(marks: Iterable[Mark]) -> tuple[Mark, ...]:
+    """Return the marks without repeats. Of several marks of one part for one owner, the latest stays.
+
+    A vnode that returns has its own marks, and gets those of its heir, which may be equal. Otherwise the marks would
+    grow with each absence, until one message could no longer carry them.
+    """
+    found: dict[tuple[Arc, Point], Mark] = {}
+    for mark in marks:
+        same = found.get((mark.arc, mark.dead.id))
+        if same is None or same.since < mark.since:
+            found[mark.arc, mark.dead.id] = mark
+    return tuple(found.values())
 
 
 def marks_within(marks: Iterable[Mark], arc: Arc) -> list[Mark]:

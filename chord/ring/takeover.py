@@ -15,9 +15,20 @@ import trio
 
 from chord.errors import NO_REPLY, ChordError, UnknownVnode
 from chord.ids import Arc, Point, between
+from chord.ring.ownership import Mark, marks_within
 from chord.ring.vnode import Vnode
 from chord.stabilize import PeerGone, Stabilizer
-from chord.wire.messages import Confirm, ConfirmReply, Contact, GetRing, GetRingReply
+from chord.wire.messages import (
+    LIST_ENTRIES_MAX,
+    Confirm,
+    ConfirmReply,
+    Contact,
+    Done,
+    GetRing,
+    GetRingReply,
+    GiveMarks,
+    MarkedArc,
+)
 
 NAMED_ROUNDS = 10
 """For how many stabilize rounds a vnode before the arc is remembered.
@@ -159,11 +170,37 @@ class Takeover:
         own = self._vnode.ownership
         seen = own.epoch
         try:
-            await self._peers.call(owner, Confirm(owner.id), ConfirmReply)
-        except ChordError:
+            await self._confirm_owners(owner)
+        except (ChordError, PeerGone):
             return
         if own.epoch == seen and self._ring.predecessor == predecessor and self._host.tell(own.shrink(owner)):
             self._host.arc_lost()
+
+    async def _confirm_owners(self, owner: Contact) -> None:
+        """Ask a vnode inside the arc to confirm its own arc, and give it the marks there.
+
+        There are marks to give only if N = 1. Each vnode before the owner inside the arc gets them, too, up to r vnodes
+        in all. A dead node may have taken their arcs over while they were cut off, and hold the only copies of writes.
+
+        Raises:
+            ChordError, PeerGone: a vnode does not confirm, or cannot adopt marks now.
+        """
+        own, now = self._vnode.ownership, trio.current_time()
+        given: list[Mark] = []
+        if self._host.constants.replicas == 1 and own.start is not None:
+            given = marks_within(own.marks, Arc(own.start, owner.id))
+        marks = tuple(MarkedArc(*m.arc, m.dead, int(1000 * max(0.0, now - m.since))) for m in given)
+        for _ in range(self._ring.r):
+            confirmed = await self._peers.call(owner, Confirm(owner.id), ConfirmReply)
+            if not marks:
+                return
+            await self._peers.call(owner, GiveMarks(marks[:LIST_ENTRIES_MAX]), Done)
+            if own.start is None or not between(own.start, confirmed.arc_start, owner.id):
+                return
+            pointers = await self._probe(owner)
+            if pointers is None or pointers.predecessor is None or pointers.predecessor.id != confirmed.arc_start:
+                return
+            owner = pointers.predecessor
 
     async def _take_over(self, owner: Contact, passed: Collection[Point] = ()) -> None:
         """Take over the gap before the arc if every vnode known to stand in it is gone.

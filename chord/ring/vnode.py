@@ -14,7 +14,7 @@ from chord.ids import Arc, Point, between
 from chord.net.calls import Caller
 from chord.net.handlers import handles
 from chord.ring.context import NodeContext
-from chord.ring.ownership import Ownership, OwnerVerdict
+from chord.ring.ownership import Mark, Ownership, OwnerVerdict
 from chord.ring.pointers import RingState
 from chord.ring.preference_list import Place, PreferenceList, ReplicaSet
 from chord.wire.messages import (
@@ -23,10 +23,12 @@ from chord.wire.messages import (
     Confirm,
     ConfirmReply,
     Contact,
+    Done,
     FindNext,
     FindNextReply,
     GetRing,
     GetRingReply,
+    GiveMarks,
     MarkedArc,
     UnreachableVnode,
     Via,
@@ -162,6 +164,18 @@ class Vnode:
             return FindNextReply(False, tuple(entries[:CANDIDATES_MAX]), self.spacing)
         return FindNextReply(False, self._alive_first(self._preceding(key), tried), self.spacing)
 
+    @handles(GiveMarks)
+    def on_give_marks(self, request: GiveMarks) -> Done:
+        """Adopt the marks of another vnode in this vnode's arc, if N = 1.
+
+        That vnode took this vnode for dead, and is about to give up its arc there.
+        """
+        arc, now = self.ownership.arc, self.host.peers.now()
+        if arc is not None and self.host.constants.replicas == 1:
+            marks = (Mark(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in request.marks)
+            self.ownership.learn_marks(arc, marks)
+        return Done()
+
     @handles(Confirm)
     def on_confirm(self, request: Confirm) -> ConfirmReply:
         """Confirm that this vnode answers for a key, and return the key's replica set.
@@ -232,6 +246,15 @@ class Vnode:
         """
         peers = self.host.peers
         return tuple(c for c in peers.passive.contacts() if not peers.is_on_its_way(c)) if self.is_stuck else ()
+
+    def waits_for_at(self, point: int) -> tuple[Contact, ...]:
+        """The vnodes that may hold the only copy of a key, if they are in no replica set.
+
+        If N = 1, these are the former owners of marked parts. The others are `waits_for`.
+        """
+        if self.host.constants.replicas > 1:
+            return self.waits_for
+        return tuple(mark.dead for mark in self.ownership.marks if point in mark.arc)
 
     def mark_only_copies(self, others: Iterable[Contact]) -> None:
         """If N = 1, mark the whole arc for vnodes that may hold the only copies there.

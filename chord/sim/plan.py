@@ -234,8 +234,8 @@ class Plan(msgspec.Struct, frozen=True):
     def mourning_s(self) -> float:
         """Seconds after a death in which an arc may have two owners.
 
-        The bound is two rounds of stabilize plus the time until other nodes notice the death. The simulated network has
-        no streams that end with a node, so they may notice only after a grown period.
+        The bound is a round of stabilize, a grown round, and the time until other nodes notice the death. The simulated
+        network has no streams that end with a node, so they may notice only after a grown period.
         """
         timing = self.timing
         rounds_s = 1.5 * timing.stabilize_s * (1 + timing.period_growth_max)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from chord.membership.join import Membership
+from chord.membership.leave import Departures
 from chord.net.peers import Peers
 from chord.replication.coordinator import Coordinator
 from chord.replication.handoff import Handoff
 from chord.replication.replica import Replica
 from chord.ring.lookup import Lookups
 from chord.ring.ownership import Ownership
+from chord.ring.preference_list import PreferenceList
 from chord.ring.vnode import Vnode
 from chord.sim.cluster import Cluster
 from chord.store.sqlite import SqliteStorage
@@ -130,6 +132,30 @@ MUTANTS = (
         "a node that is back denies keys that the owner before it had",
         (Edit(Ownership._without_mine, "elif old is not None and", "elif False and"), *_NO_SECOND_CHANCE),
         scenes.one_of_two_comes_back,
+        4,
+        ("oracle: denied",),
+    ),
+    Mutant(
+        "forgotten owner marked again",
+        "a node that is back waits for ever for the owner before it, although an operator has forgotten that owner",
+        (Edit(Departures.on_forget, "self._host.peers.give_up(gone)", "pass"),),
+        scenes.neighbour_is_forgotten,
+        4,
+        ("liveness",),
+    ),
+    Mutant(
+        "forgotten owner not expected again",
+        "a forgotten node returns and dies again, and keys that it took meanwhile are denied",
+        (Swap(PreferenceList, "is_back", lambda is_back: lambda self, address: None),),
+        scenes.forgotten_node_is_back,
+        4,
+        ("oracle: denied",),
+    ),
+    Mutant(
+        "marks dropped when an arc shrinks",
+        "a node that was cut off denies keys that the next node acknowledged before it died",
+        (Edit(Vnode.on_give_marks, "self.ownership.learn_marks(arc, marks)", "pass"),),
+        scenes.taker_of_a_cut_off_arc_dies,
         4,
         ("oracle: denied",),
     ),

@@ -8,10 +8,13 @@ from __future__ import annotations
 import trio
 
 from chord import events
+from chord.errors import NotFound, OwnerDown
+from chord.ids import Point
+from chord.node import Node
 from chord.sim.disk import flash
 from chord.testing import MemoryNetwork
 
-from .play import World, keys_of, live, play, right_before, slow
+from .play import FORGIVING, World, keys_of, live, play, right_before, slow, vnode_of
 
 
 def taker_restarts(seed: int) -> None:
@@ -86,6 +89,93 @@ def one_of_two_comes_back(seed: int) -> None:
         await world.settle()
 
     play(seed, scene, nodes=8, sync_delay=flash)
+
+
+def neighbour_is_forgotten(seed: int) -> None:
+    """With one copy of each record two neighbours die. An operator forgets the first, and the second returns.
+
+    The second waits for no owner then.
+    """
+
+    async def scene(world: World) -> None:
+        await world.workload.fill(10)
+        await trio.sleep(3)  # by now every node knows the nodes before it
+        first, second, third = world.row(3)
+        await world.kill(first)
+        await world.kill(second)
+        await world.converged()
+        world.workload.accounting.wipe(first.name)
+        world.ring.wipe(first.name)
+        await third.remove_node(first.address)
+        back = await world.restart(second)
+        await world.converged()
+        with trio.fail_after(10):
+            while vnode_of(back).ownership.marks:
+                await trio.sleep(0.1)
+        await world.settle()
+
+    play(seed, scene, nodes=6, sync_delay=flash)
+
+
+def forgotten_node_is_back(seed: int) -> None:
+    """With one copy of each record a node dies, is forgotten, returns, takes writes, and dies again."""
+
+    async def scene(world: World) -> None:
+        await world.workload.fill(10)
+        await trio.sleep(3)  # by now every node knows the nodes before it
+        first, second = world.row(2)
+        await world.kill(first)
+        await world.converged()
+        await second.remove_node(first.address)
+        back = await world.restart(first)
+        await world.converged()
+        await trio.sleep(3)
+        keys = keys_of(world, back, 4)
+        for key in keys:
+            await world.workload.write(back, key, "writer", "put")
+        await world.kill(back)
+        await world.converged()
+        for key in keys:
+            await world.workload.read(second, key)
+
+    play(seed, scene, nodes=6, sync_delay=flash)
+
+
+def taker_of_a_cut_off_arc_dies(seed: int) -> None:
+    """With one copy of each record a node is cut off, the next one takes writes of its arc and dies, and it is back.
+
+    The oracle excuses a denial after two nodes answered for a key. This scene does not.
+    """
+
+    async def scene(world: World) -> None:
+        await world.workload.fill(10)
+        await trio.sleep(3)  # by now every node knows the nodes before it
+        cut_off, taker, third = world.row(3)
+        keys = keys_of(world, cut_off, 4)
+        world.ring.network.partition([cut_off.name], reset=True)
+        await _owns(taker, vnode_of(cut_off).id)
+        for key in keys:
+            await world.workload.write(taker, key, "writer", "put")
+        await world.kill(taker)
+        await _owns(third, vnode_of(cut_off).id)
+        await trio.sleep(2)
+        world.ring.network.heal()
+        await world.converged()
+        for key in keys:
+            for node in (cut_off, third):
+                try:
+                    await node.get(key)
+                except OwnerDown:
+                    pass
+                except NotFound:
+                    world.watch.complain(f"{node.name} denies {key!r}, which a dead node has acknowledged")
+
+    play(seed, scene, nodes=6, timing=FORGIVING, sync_delay=flash, is_watched=False)
+
+
+async def _owns(node: Node, point: Point) -> None:
+    while not vnode_of(node).ownership.is_owner(point):
+        await trio.sleep(0.05)
 
 
 def neighbours_restart(seed: int) -> None:

@@ -199,3 +199,22 @@ async def test_periods_stay_short_enough_to_keep_streams_open() -> None:
     async with testing.open_ring(1, timing=timing) as ring:
         largest = ring[0]._maintenance.growth_max
         assert 1 < 3 * largest * PRESETS["wan"].stabilize_s <= ring[0]._host.limits.idle_s
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", PRESETS)
+def test_removed_files_are_noticed_within_a_minute(preset: str) -> None:
+    """`docs/explanation/guarantees.md` promises it, also of a calm ring."""
+    looked: list[float] = []
+
+    async def look() -> None:
+        looked.append(trio.current_time())
+
+    async def main() -> None:
+        async with testing.open_ring(3, seed=1, timing=PRESETS[preset]) as ring:
+            ring[0]._maintenance.keep_watch(ring[0].contact, look)
+            await trio.sleep(3600)
+            assert growth(ring[0]) > 2
+
+    testing.run(main, seed=1)
+    assert max(later - earlier for earlier, later in pairwise(looked)) <= 60

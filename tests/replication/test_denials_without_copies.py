@@ -10,19 +10,21 @@ import pytest
 import trio
 
 from chord import testing
-from chord.config import PRESETS
+from chord.config import PRESETS, RingConstants
 from chord.errors import ChordError, NotFound, OwnerDown
 from chord.node import Node
 from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.handoff import Handoff
 from chord.ring.ownership import Ownership
 from chord.ring.vnode import Vnode
+from chord.sim.cluster import Cluster, cluster
+from chord.sim.disk import flash
 from chord.store.storage import Batch, MemoryStorage
 from chord.testing.rings import TestRing
 from chord.wire.messages import Contact
 from tests.replication.test_denials import never_denied
-from tests.support.quorum import clockwise, holding, keep_disks, key_at, timing, until_in_sync, write
-from tests.support.rings import in_order, only, virtual
+from tests.support.quorum import clockwise, holding, keep_disks, key_at, timing, until, until_in_sync, write
+from tests.support.rings import grown, in_order, keys_of, only, virtual
 
 VALUE = b"acknowledged"
 
@@ -188,6 +190,106 @@ async def test_key_of_a_dead_lone_replica_is_denied_once_forgotten() -> None:
         with pytest.raises(NotFound):
             await others[0].get(key)
         assert [pair async for pair in others[0].scan()] == []
+
+
+async def forgotten_and_back(machines: Cluster, *forgotten: Node) -> None:
+    """Kill adjacent nodes, forget each, and bring them all back."""
+    for node in forgotten:
+        await machines.kill(node)
+    await machines.converged()
+    other = machines.nodes[0]
+    for node in forgotten:
+        await other.remove_node(node.address)
+    for node in forgotten:
+        await machines.start(join=(), name=node.name)
+        await machines.converged()
+    await trio.sleep(3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 2])
+def test_key_of_a_forgotten_replica_that_returned_is_refused(count: int) -> None:
+    """The lone replica returns, takes a write, and dies again, perhaps with the node behind it."""
+
+    async def main() -> None:
+        ring = RingConstants(replicas=1)
+        async with cluster(seed=1, sync_delay=flash, ring=ring, timing=PRESETS["local"]) as machines:
+            await grown(machines, 6)
+            await trio.sleep(2)  # all nodes know their predecessor lists
+            await forgotten_and_back(machines, *in_order(machines)[:count])
+            *gone, third = in_order(machines)[: count + 1]
+            key = key_at(machines, gone[0].name)
+            await third.put(key, VALUE)
+            for node in gone:
+                await machines.kill(node)
+            await machines.converged()
+            for node in gone[1:]:
+                await third.remove_node(node.address)
+            with pytest.raises(OwnerDown) as caught:
+                await third.get(key)
+            assert caught.value.peer is not None
+            assert caught.value.peer.address == gone[0].address
+
+    testing.run(main, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "count"), [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2)])
+def test_key_of_a_dead_node_that_took_over_is_refused(seed: int, count: int) -> None:
+    """Nodes are cut off, the next one takes writes of their arcs and dies, and the network heals."""
+
+    async def main() -> None:
+        ring = RingConstants(replicas=1)
+        async with cluster(seed=seed, sync_delay=flash, ring=ring, timing=PRESETS["local"]) as machines:
+            await grown(machines, 6)
+            await trio.sleep(2)  # all nodes know their predecessor lists
+            nodes = in_order(machines)
+            cut_off, taker, *others = nodes[0], *nodes[count:]
+            key, absent = keys_of(machines, cut_off, 2)
+            machines.network.partition([node.name for node in nodes[:count]], reset=True)
+            await until(lambda: only(taker).ownership.is_owner(only(cut_off).id))
+            await taker.put(key, VALUE)
+            await machines.kill(taker)
+            await until(lambda: only(others[0]).ownership.is_owner(only(cut_off).id))
+            await trio.sleep(2)
+            machines.network.heal()
+            await machines.converged(30)
+            await trio.sleep(3)
+            for node in (cut_off, others[-1]):
+                for one in (key, absent):
+                    with pytest.raises(OwnerDown) as caught:
+                        await node.get(one)
+                    assert caught.value.peer is not None
+                    assert caught.value.peer.address == taker.address
+            await machines.start(join=(), name=taker.name)
+            await machines.converged()
+            await until(lambda: not only(cut_off).ownership.marks)
+            assert (await cut_off.get(key)).value == VALUE
+            with pytest.raises(NotFound):
+                await cut_off.get(absent)
+
+    testing.run(main, seed=seed)
+
+
+@pytest.mark.slow
+@virtual
+async def test_marks_of_a_node_that_often_crashes_are_bounded() -> None:
+    """The marks of its heir come back with each return, besides its own."""
+    async with cluster(seed=1, sync_delay=flash, ring=RingConstants(replicas=1), timing=PRESETS["local"]) as machines:
+        await grown(machines, 6)
+        await trio.sleep(2)  # all nodes know their predecessor lists
+        gone, crashing = in_order(machines)[:2]
+        await machines.kill(gone)
+        await machines.converged()
+        for _ in range(6):
+            await machines.kill(crashing)
+            await machines.converged()
+            crashing = await machines.start(join=(), name=crashing.name)
+            await machines.converged()
+            await trio.sleep(2)
+        marks = only(crashing).ownership.marks
+        assert gone.address in {mark.dead.address for mark in marks}
+        assert len(marks) <= 3
 
 
 @virtual

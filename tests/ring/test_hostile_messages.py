@@ -211,9 +211,10 @@ def test_planted_unsound_records_make_handlers_fail(monkeypatch: pytest.MonkeyPa
             test_nonsense_requests_fail_no_handler_and_end_no_node(seed)
 
     monkeypatch.setattr(versions, "is_sound", lambda record: True)
-    with pytest.raises((AssertionError, ExceptionGroup)) as caught:
+    with pytest.raises((AssertionError, ExceptionGroup, OverflowError)) as caught:
         some()
-    assert " failed:" in "".join(traceback.format_exception(caught.value))
+    text = "".join(traceback.format_exception(caught.value))
+    assert " failed:" in text or "in _call_self" in text  # a node that calls itself gets the handler's own error
 
 
 Ask = Callable[[AsyncClient, bytes], Awaitable[object]]

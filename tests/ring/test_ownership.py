@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chord.ids import Arc, Point
 from chord.ring.ownership import Mark, Ownership, Remembered, marks_within
-from chord.wire.messages import Contact
+from chord.wire.messages import LIST_ENTRIES_MAX, Contact
 
 
 def at(point: int) -> Contact:
@@ -218,6 +218,26 @@ def test_marks_from_before_a_restart_return_with_the_arc() -> None:
     own.receive(arc(50, 100), 3, at(50), [Mark(arc(50, 100), at(100), 1.0)])
     assert [mark.dead for mark in own.marks] == [at(70)]
     assert own.last.marks == ()
+
+
+def test_marks_of_a_returned_vnode_and_its_heir_do_not_add_up() -> None:
+    """Both have marks for the same owner. Of two marks for one part the later one stays."""
+    own = Ownership(at(100))
+    own.last = Remembered(Point(60), at(60), (Mark(arc(30, 60), at(60), 2.0),))
+    own.receive(arc(30, 100), 3, at(30), [Mark(arc(30, 60), at(60), 1.0), Mark(arc(30, 100), at(100), 1.0)])
+    assert own.marks == (Mark(arc(30, 60), at(60), 2.0),)
+    again = Ownership(at(100))
+    again.last = Remembered(marks=(*own.marks, *own.marks))
+    again.resume(Point(30), (at(30),))
+    assert again.marks == own.marks
+
+
+def test_marks_of_another_vnode_are_adopted_up_to_a_limit() -> None:
+    own = owner(100, 50)
+    own.learn_marks(arc(50, 100), [Mark(arc(50, 60), at(900 + number), 1.0) for number in range(LIST_ENTRIES_MAX - 1)])
+    own.learn_marks(arc(50, 100), [Mark(arc(40, 60), at(200), 1.0), Mark(arc(50, 70), at(201), 1.0)])
+    assert len(own.marks) == LIST_ENTRIES_MAX
+    assert own.marks[-1] == Mark(arc(50, 60), at(200), 1.0)
 
 
 def test_returned_arc_stays_marked_if_another_owned_it_before() -> None:

@@ -94,6 +94,7 @@ from chord.wire.messages import (
     GetSeen,
     GetSeenReply,
     GetStatus,
+    GiveMarks,
     Gossip,
     GossipReply,
     Got,
@@ -102,6 +103,7 @@ from chord.wire.messages import (
     Holding,
     HotKey,
     LogEntry,
+    MarkedArc,
     MemberEntry,
     Merge,
     Notify,
@@ -434,6 +436,7 @@ def golden_frames() -> dict[str, bytes]:
         "reply read digest": CODEC.encode_reply(13, ReadDigestReply(b"d" * 24)),
         "call find next": CODEC.encode_call(4, at, 5000, FindNext(at, "fast", (at,), True), 0),
         "call confirm, 8 bits": TOY.encode_call(5, Point(80), 100, Confirm(Point(190)), 0),
+        "call give marks": CODEC.encode_call(29, at, 500, GiveMarks((MarkedArc(at, Point(at + 9), me, 1000),)), 0),
         "call get many": CODEC.encode_call(6, None, 5000, GetMany((Get(b"user:42"), Get(b"user:43", 1))), 0),
         "call put many": CODEC.encode_call(
             7, at, 5000, PutMany((Put(b"user:42", b"Ada", b"o" * 16), Merge(Record(b"user:43", ())))), 0

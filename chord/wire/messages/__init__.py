@@ -172,6 +172,7 @@ from chord.wire.messages.ring import Forward as Forward
 from chord.wire.messages.ring import ForwardReply as ForwardReply
 from chord.wire.messages.ring import GetRing as GetRing
 from chord.wire.messages.ring import GetRingReply as GetRingReply
+from chord.wire.messages.ring import GiveMarks as GiveMarks
 from chord.wire.messages.ring import HopTrace as HopTrace
 from chord.wire.messages.ring import Lookup as Lookup
 from chord.wire.messages.ring import MarkedArc as MarkedArc

@@ -152,6 +152,17 @@ class PointersChanged(Request, frozen=True, tag=9):
     purpose = "upkeep"
 
 
+class GiveMarks(Request, frozen=True, tag=10):
+    """Request to adopt marks, from a vnode that is about to give up its arc there. Only if N = 1.
+
+    Attributes:
+        marks: the marks. Those outside the called vnode's arc are ignored.
+    """
+
+    marks: MarkedArcs
+    purpose = "upkeep"
+
+
 class Parting(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A vnode that leaves.
 
