@@ -10,8 +10,8 @@ The page is opened in Chromium without a window and without a GPU. The parts are
 - frames: frames per second of models of rings with exact fingers. On 64 nodes a lookup moves, and on 1,000 a lens. An
   empty page in the same browser shows what this machine can draw.
 - parts: what a large ring costs. The bytes of its whole state, and the milliseconds in which the page derives its
-  picture and groups it into 360 parts. Beside them, the bytes and milliseconds of the server's answer with these parts,
-  and the milliseconds of its answer with their requests only, for which a page asks every 3 seconds.
+  picture and groups it into 360 parts. Beside them, the bytes and milliseconds of the server's answer with these parts.
+  The last figure is the milliseconds of its answer with their requests only. A page asks for it every 3 seconds.
 
 Bars (required figures): load and kill at most 1,000 ms; at least 60 frames per second at 64 nodes, and 30 at 1,000.
 """

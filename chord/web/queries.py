@@ -322,7 +322,7 @@ class _Counted(NamedTuple):
 
 
 def _counted(origin: LiveRing, meter: RingMeter, parts: int) -> _Counted:
-    """Let the nodes of a sample count requests, and return what they counted."""
+    """Let the nodes of a sample count requests, and return their counts."""
     meter.watch()
     counts = meter.requests.counts(origin.now_s, REQUESTS_S)
     circle, model = Circle(origin.shape.bits if origin.shape else 160), origin.aggregator.model
