@@ -67,11 +67,14 @@ class Sides:
         return sides == {1, 2}
 
     def near(self, own: str, addresses: Sequence[str]) -> tuple[str, ...]:
-        """Return the addresses that a peer may reach; all of them if it may reach none."""
+        """Return the addresses that a peer may reach.
+
+        If it may reach none, return all.
+        """
         return tuple(address for address in addresses if not self.are_apart(own, address)) or tuple(addresses)
 
     def connect(self, config: NodeConfig, hello_policy: HelloPolicy, observe: Emit, cuts: CutNumber) -> Rpc:
-        """Return the RPC of a peer that refuses the other side; see `Connect`."""
+        """Return a peer's RPC, which refuses the other side; see `Connect`."""
         return connect_by_tcp(
             config, hello_policy, observe, cuts, lambda tcp: SplitTransport(tcp, config.listen, self)
         )

@@ -159,7 +159,9 @@ class DashboardChild:
 
 
 def next_peer(configs: Sequence[NodeConfig], is_free: Callable[[int], bool]) -> NodeConfig:
-    """Return the configuration of a further peer: the next name, and the next free port.
+    """Return the configuration of a further peer.
+
+    It has the next name and the next free port.
 
     Args:
         configs: the configurations of all peers so far.
