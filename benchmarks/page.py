@@ -11,8 +11,10 @@ The page is opened in Chromium without a window and without a GPU. The parts are
   empty page in the same browser shows what this machine can draw.
 - parts: what a large ring costs. The bytes of its whole state, and the milliseconds in which the page derives its
   picture and groups it into 360 parts. Beside them, the bytes and milliseconds of the server's answer with these parts.
+  The last figure is the milliseconds of its answer with their requests only. A page asks for it every 3 seconds.
 
 Bars (required figures): load and kill at most 1,000 ms; at least 60 frames per second at 64 nodes, and 30 at 1,000.
+The requests for the band of a page cost the server at most 5 % of a core.
 """
 
 from __future__ import annotations
@@ -34,16 +36,28 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+import msgspec
+import trio
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import chord
 from benchmarks.bars import Rows, bar, run_parts
+from chord.observe.model import RingChange, RingShape
+from chord.web.aggregator import Aggregator
+from chord.web.heat import KEPT_S
+from chord.web.hub import EventHub
+from chord.web.sampling import NODES_MAX, SAMPLE_S, RingMeter
+from chord.web.source import LiveRing
+from chord.wire.messages import SAMPLE_BINS, SampleReply
 from tests.support.real_rings import Running, ring_of, running
+from tests.support.web import WebClient, app_of
 
 NODES: Final = 16
 LOADS: Final = 9
 KILLS: Final = 3
 REACTION_MS_MAX: Final = 1_000
+CORE_MAX: Final = 5
+"""The largest share of a core that a page may cost the server, in percent."""
 
 BITS: Final = 160
 SUCCESSORS: Final = 8
@@ -283,7 +297,37 @@ def parts(_: argparse.Namespace) -> Rows:
                     "derive_ms": round(derive_ms, 1), "bins_ms": round(bins_ms, 2),
                     "answer_kB": round(len(answer) / 1000), "answer_ms": round(statistics.median(times)),
                 })  # fmt: skip
+            requests_ms = _requests_ms(nodes)
+            rows[-1]["requests_ms"] = round(requests_ms, 1)
+            share = round(requests_ms / (10 * SAMPLE_S), 2)
+            rows.append(bar(f"% of a core for the requests of {nodes} nodes", share, at_most=CORE_MAX))
     return rows
+
+
+def _requests_ms(nodes: int) -> float:
+    """Return the milliseconds in which the server answers with the requests of a living ring."""
+    now_s = KEPT_S
+    origin = LiveRing(Aggregator([], 0.0), lambda: now_s, 0)
+    aggregator = origin.aggregator
+    aggregator.model.apply(msgspec.convert(json.loads(model(nodes).splitlines()[1])["k"], RingChange))
+    aggregator.shape = RingShape(BITS, SUCCESSORS, 3)
+    for address in aggregator.model.nodes:
+        aggregator._add(address, now_s)
+        aggregator._nodes[address].described_s = now_s
+    meter = RingMeter(origin, EventHub(origin))
+    for second in range(0, round(KEPT_S), round(SAMPLE_S)):
+        for address in meter.nodes():
+            meter.requests.add(float(second), address, SampleReply(0, 1 + second, (second,) * SAMPLE_BINS, ()))
+
+    async def ask() -> float:
+        web, times = WebClient(app_of(origin, meter=meter)), []
+        for _number in range(ASKED):
+            began = time.perf_counter()
+            assert (await web.get("/api/v1/requests?bins=360")).json["counted_by"] == min(nodes, NODES_MAX)
+            times.append(1000 * (time.perf_counter() - began))
+        return statistics.median(times)
+
+    return trio.run(ask)
 
 
 def _state_bytes(url: str) -> int:

@@ -125,6 +125,7 @@ def judge(nodes: list[Status], changing: list[str], unreachable: Iterable[str] =
             missing.append(Violation("RecordsAtHome", text, tuple(v.contact.id for v in node.vnodes[:1])))
     missing += [Violation("Stable", f"{name} changed while it was read") for name in changing]
     share, absent = _unavailable(nodes, circle)
+    away = {*unreachable, *absent}
     r = nodes[0].successors
     missing += waiting(snapshot, r)
     missing += ownership(owned, circle)
@@ -136,7 +137,7 @@ def judge(nodes: list[Status], changing: list[str], unreachable: Iterable[str] =
         waiting=missing,
         labels={int(v.contact.id): labels[node.address] for node in nodes for v in node.vnodes},
         unreachable=tuple(unreachable),
-        names={at: name for at, name in names_of_peers(nodes).items() if at in {*unreachable, *absent}},
+        names={at: name for at, name in names_of_peers(nodes).items() if at in away},
         under_replicated=sum(node.under_replicated for node in nodes),
         damaged=tuple((labels[node.address], node.damaged) for node in nodes if node.damaged),
         troubles=tuple((labels[node.address], why) for node in nodes for why in node.troubles),

@@ -61,10 +61,10 @@ def orderly_end() -> Iterator[None]:
 _START = "Is a peer running there? Start one: chord node --listen {entry}"
 _NO_SUCH_HOST = "Check the name; a node is named HOST:PORT, like 127.0.0.1:9000"
 _LATER = "The ring may be busy or healing; try again, or look at it: chord check"
-_TAKEN = "Another program may have that port, or the node hangs. Check what listens there, or name another: --node"
+_TAKEN = "Another program may have that port, or the node hangs. Check what listens there, or name another: {option}"
 _OUT_OF_SERVICE = (
     "Give that node the missing resource (a disk that answers, or as in: prlimit --nofile=1024 --pid PID); or ask "
-    "another: --node"
+    "another: {option}"
 )
 _FEWER = "See which nodes are down or refuse writes: chord status, chord members; or ask for fewer: --r, --w"
 _SETTLE = (
@@ -92,7 +92,7 @@ _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
      "--id and an empty data directory"),
     (errors.UnknownVnode, USAGE, "See the members: chord members"),
     (errors.RemoteFailure, INTERNAL, "See the log of that node"),
-    (errors.MalformedMessage, UNREACHABLE, "Check what listens there, or name another node: --node HOST:PORT"),
+    (errors.MalformedMessage, UNREACHABLE, "Check what listens there, or name another node: {option} HOST:PORT"),
     (errors.UnknownRequest, INTERNAL, "Use the same version of chord on both sides"),
 )
 
@@ -117,22 +117,25 @@ def end_of_peer(code: int, *, keeps_data: bool) -> str:
     return f"died ({f'signal {-code}' if code < 0 else f'exit {code}'}); it is not restarted"
 
 
-def explain(error: errors.ChordError, entry: str, command: str = "") -> Failure:
+def explain(error: errors.ChordError, entry: str, command: str = "", option: str = "--node") -> Failure:
     """Return an error of the ring as a `Failure`, with a hint and an exit code.
 
     Args:
         error: the error. The errors in its `also` become the failures in `also`.
         entry: the address of the entry node, for the hint.
         command: the command for the hint, such as `chord put`; "": the running command.
+        option: the option that names the entry node, for the hint.
     """
-    failure = _explained(error, entry, command or command_path())
-    failure.also = tuple(explain(other, entry, command) for other in error.also)
+    failure = _explained(error)
+    failure.hint = failure.hint.format(entry=entry, command=command or command_path(), option=option)
+    failure.also = tuple(explain(other, entry, command, option) for other in error.also)
     if isinstance(error, errors.RecordTooLarge):
         failure.keys = tuple(map(key_json, error.keys))
     return failure
 
 
-def _explained(error: errors.ChordError, entry: str, command: str) -> Failure:
+def _explained(error: errors.ChordError) -> Failure:
+    """Return an error as a `Failure` with the hint of the table, to be formatted."""
     if isinstance(error, errors.PeerUnreachable) and error.is_unknown:
         return Failure(error.message, _NO_SUCH_HOST, UNREACHABLE, error.word)
     if isinstance(error, errors.PeerUnreachable) and error.is_taken:
@@ -141,7 +144,7 @@ def _explained(error: errors.ChordError, entry: str, command: str) -> Failure:
         return Failure(error.message, _OUT_OF_SERVICE, UNREACHABLE, error.word)
     for kind, exit_code, hint in _TABLE:
         if isinstance(error, kind):
-            return Failure(error.message, hint.format(entry=entry, command=command), exit_code, error.word)
+            return Failure(error.message, hint, exit_code, error.word)
     if error.is_retryable:  # it was retried until the deadline
         return Failure(error.message, _LATER, TIMEOUT, error.word)
     return Failure(error.message, "This is a bug; please report it", INTERNAL, error.word)

@@ -21,7 +21,8 @@ from chord.views.common import Json, failure_json
 if TYPE_CHECKING:
     from chord.cli.folding import Block
 
-DEFAULT_NODE = "127.0.0.1:9000"
+HOST = "127.0.0.1"
+DEFAULT_NODE = f"{HOST}:9000"
 PROGRESS_EVERY_S = 0.1
 BAR_WIDTH = 20
 TABLE_COLUMNS = 400

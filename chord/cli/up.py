@@ -29,7 +29,7 @@ from chord.cli import failures
 from chord.cli.check import examine
 from chord.cli.dashboard import LISTEN
 from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, TIMEOUT, USAGE, Terminated, announcing, explain
-from chord.cli.output import Failure, Out, counted
+from chord.cli.output import HOST, Failure, Out, counted
 from chord.cli.settings import from_flags
 from chord.cli.target import check_address, json_option, parse_id, statuses
 from chord.client.blocking import connect
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from chord.cli.up_split import Sides
     from chord.cli.up_web import DashboardChild
 
-HOST = "127.0.0.1"
 BASE_PORT = 9000
 RANGES_TRIED = 50
 POLL_S, STOP_S, PATIENCE_S = 0.05, 5.0, 30.0
@@ -327,36 +326,34 @@ class _Family:
                 stream.flush()
             os._exit(code)  # without the parent's clean-up
 
-    def _do(self, what: str, names: list[str]) -> list[list[str]]:
-        """Carry out an order of the dashboard on peers, by name, and return the names of the peers, in groups.
+    def _do(self, what: str, words: list[str], ring: list[str]) -> list[list[str]]:
+        """Carry out an order of the dashboard on peers; see `Obey`.
 
         Raises:
             ValueError: it is not possible; the message says why.
         """
-        from chord.cli.up_web import SIGNALS, change_network, next_peer
+        from chord.cli.up_web import SIGNALS, change_network, next_peer, peer_called
 
         self._reap()
         assert self._sides is not None
+        running = {child.address: pid for pid, child in self._children.items()}
         if what in ("partition", "heal"):
-            return change_network(self._sides, names, self._configs, may_split=not self._leaves)
+            others = [*ring, *self._configs[0].join]  # with --join, that of a node of another command
+            return change_network(self._sides, words, self._configs, running=running, ring=others)
         if what == "join":
             peer = next_peer(self._configs, lambda port: _refusal(port) is None)
             self._configs.append(peer)
             self._sides.place(peer.listen)
-            names = [peer.name or ""]
-        (name,) = names
-        pid = next((pid for pid, child in self._children.items() if child.name == name), None)
-        config = next((config for config in self._configs if config.name == name), None)
-        if config is None:
-            raise ValueError(f"no peer is called {name!r}")
+        else:
+            peer = peer_called(self._configs, words[0])
+        pid = running.get(peer.listen)
         if (pid is None) != (what in ("start", "join")):
-            raise ValueError(f"{name} {'does not run' if pid is None else 'runs already'}")
+            raise ValueError(f"{peer.name} {'does not run' if pid is None else 'runs already'}")
         if pid is not None:
             os.kill(pid, SIGNALS[what])
         else:  # the founder must join its ring, too
-            living = [child.address for child in self._children.values()]
-            self._fork(structs.replace(config, join=self._sides.near(config.listen, living)[:3]))
-        return [names]
+            self._fork(structs.replace(peer, join=self._sides.near(peer.listen, [*running])[:3]))
+        return [[peer.name or ""]]
 
     # -- until the ring is proven -------------------------------------------------------------------
 
@@ -444,8 +441,7 @@ class _Family:
             if pid == 0:
                 return
             if self._dashboard is not None and pid == self._dashboard.pid:
-                self._dashboard.pid = None
-                self._out.note("the dashboard has ended")
+                self._out.note(self._dashboard.ended())
             child = self._children.pop(pid, None)
             if child is None or self._stopping:
                 continue
@@ -466,9 +462,10 @@ class _Family:
         self._stopping = True
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.close(self._life_write)
-        if self._dashboard is not None and self._dashboard.pid:
-            self._children[self._dashboard.pid] = Child(self._dashboard.pid, "dashboard", self._dashboard.url)
-            self._dashboard.pid = None
+        if self._dashboard is not None:
+            if self._dashboard.pid:
+                self._children[self._dashboard.pid] = Child(self._dashboard.pid, "dashboard", self._dashboard.url)
+                self._dashboard.pid = None
             for pid in self._children:
                 os.kill(pid, signal.SIGCONT)  # the page may have frozen it
         deadline = time.monotonic() + STOP_S
@@ -525,9 +522,7 @@ def _existing(join: str) -> list[Status]:
         with connect(join) as client:
             return statuses(client.members())
     except ChordError as error:
-        failure = explain(error, join)
-        failure.hint = failure.hint.replace("--node", "--join")
-        raise failure from error
+        raise explain(error, join, option="--join") from error
 
 
 def _constants_of(ring: Status, join: str, flags: dict[str, int | str | None]) -> dict[str, int | str]:

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 import trio
 
+from chord.cli.output import HOST
 from chord.config import NodeConfig
 from chord.errors import PeerUnreachable
 from chord.events import Emit
 from chord.net.transport import Listener, TcpPipe, TcpTransport
-from chord.node.world import connect_over
+from chord.node.world import connect_by_tcp
 from chord.rpc import Rpc
 from chord.wire.cuts import CutNumber
 from chord.wire.hello import HelloPolicy
 
-HOST = "127.0.0.1"
 PORTS = 1 << 16
 
 
@@ -40,7 +40,10 @@ class Sides:
         return self._side_of_port.find(b"\1") >= 0
 
     def split(self, first: Iterable[str], second: Iterable[str]) -> None:
-        """Put peers on two sides, by address. Peers of a side reach each other only."""
+        """Put peers on two sides, by address.
+
+        Peers of a side reach only each other.
+        """
         self.heal()
         for side, addresses in ((1, first), (2, second)):
             for address in addresses:
@@ -56,24 +59,32 @@ class Sides:
             self._side_of_port[_port(address)] = 2
 
     def are_apart(self, one: str, other: str) -> bool:
-        """Return whether two addresses are on different sides. An address of no peer is on none."""
+        """Return whether two addresses are on different sides.
+
+        An address of no peer is on neither.
+        """
         sides = {self._side_of_port[_port(address)] for address in (one, other)}
         return sides == {1, 2}
 
     def near(self, own: str, addresses: Sequence[str]) -> tuple[str, ...]:
-        """Return those of some addresses that a peer may reach; all of them if it may reach none."""
+        """Return the addresses that a peer may reach.
+
+        If it may reach none, return all.
+        """
         return tuple(address for address in addresses if not self.are_apart(own, address)) or tuple(addresses)
 
     def connect(self, config: NodeConfig, hello_policy: HelloPolicy, observe: Emit, cuts: CutNumber) -> Rpc:
-        """Return the RPC of a peer over TCP that refuses the other side of a split; see `Connect`."""
-        tcp = TcpTransport(config.limits.lookups_max)
-        rpc = connect_over(SplitTransport(tcp, config.listen, self), config, hello_policy, observe, cuts)
-        tcp.on_shortage.append(rpc.make_room)
-        return rpc
+        """Return a peer's RPC, which refuses the other side; see `Connect`."""
+        return connect_by_tcp(
+            config, hello_policy, observe, cuts, lambda tcp: SplitTransport(tcp, config.listen, self)
+        )
 
 
 def _port(address: str) -> int:
-    """Return the port of a peer on this machine; 0, which no peer has, for any other address."""
+    """Return the port of a peer on this machine.
+
+    The port of any other address is 0, which no peer has.
+    """
     host, _, port = address.rpartition(":")
     return int(port) if host == HOST else 0
 
@@ -107,11 +118,17 @@ class SplitTransport:
         return SplitStream(stream, lambda: self._sides.are_apart(self._own, address))
 
     async def open_listener(self, address: str) -> Listener:
-        """Listen at an address. A peer that dials guards the connection, so the listener accepts all."""
+        """Listen at an address, and accept all.
+
+        The peer that dials guards the connection.
+        """
         return await self._tcp.open_listener(address)
 
     def shortage(self) -> str:
-        """Return which resource for streams ran out in the last ten seconds, as a sentence; "" for none."""
+        """Return which resource for streams ran out in the last ten seconds.
+
+        It is a sentence; "" means none.
+        """
         return self._tcp.shortage()
 
 
@@ -129,7 +146,9 @@ class SplitStream(trio.abc.HalfCloseableStream):
         self._is_cut = is_cut
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Wait for bytes, and return at most `max_bytes` of them; empty if the peer has closed the stream.
+        """Wait for bytes, and return at most `max_bytes` of them.
+
+        The result is empty if the peer has closed the stream.
 
         Raises:
             trio.BrokenResourceError: the connection is broken, or the peer is on the other side.
@@ -148,7 +167,10 @@ class SplitStream(trio.abc.HalfCloseableStream):
         await self._stream.send_all(data)
 
     def send_nowait(self, data: bytes) -> int:
-        """Write as many bytes as the operating system takes now, and return their number; 0 on an error."""
+        """Write as many bytes as the operating system takes now.
+
+        Returns their number; 0 on an error.
+        """
         return 0 if self._is_cut() else self._pipe.send_nowait(data)
 
     async def wait_send_all_might_not_block(self) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,15 +15,23 @@ from msgspec import structs
 
 from chord.cli.dashboard import LISTEN, is_loopback, listen_on, require_extra, url_of
 from chord.cli.failures import INTERNAL, OK, USAGE
-from chord.cli.output import Failure, Out
-from chord.cli.up_split import HOST, Sides
+from chord.cli.output import HOST, Failure, Out
+from chord.cli.up_split import Sides
 from chord.config import NodeConfig, split_address
 from chord.views.common import Json
 
 ORDER_BYTES_MAX = 4096
 
-Obey = Callable[[str, list[str]], list[list[str]]]
-"""Does something to peers, by name, and returns their names in groups. A `ValueError` says why it is not possible."""
+SHOWN_MAX = 40
+"""The largest number of characters of a wrong name that a message repeats."""
+
+PORT_MAX = 65535
+
+Obey = Callable[[str, list[str], list[str]], list[list[str]]]
+"""Does something to peers, by name or address, and returns their names in groups.
+
+It also gets the addresses of the ring's nodes. A `ValueError` says why it is not possible.
+"""
 
 SIGNALS = {
     "kill": signal.SIGKILL, "freeze": signal.SIGSTOP, "thaw": signal.SIGCONT, "leave": signal.SIGTERM
@@ -74,7 +82,10 @@ class DashboardChild:
         return self._mine.fileno()
 
     def close(self) -> None:
-        """Close the sockets of the dashboard. A peer calls it after the fork, in its own process."""
+        """Close the sockets of the dashboard.
+
+        A peer calls it after the fork, in its own process.
+        """
         for file in (self._listener, self._mine, self._its):
             file.close()
 
@@ -105,8 +116,7 @@ class DashboardChild:
         """Carry out all orders that have arrived, and answer each.
 
         Args:
-            do: carries out one order: it gets the action and the names of peers, and returns groups of names. Its
-                `ValueError` becomes the answer.
+            do: carries out one order, and returns groups of names. Its `ValueError` becomes the answer.
         """
         with suppress(BlockingIOError, ConnectionError):
             self._orders += self._mine.recv(ORDER_BYTES_MAX)
@@ -115,11 +125,22 @@ class DashboardChild:
             order = json.loads(line)
             answer: Json = {}
             try:
-                answer["groups"] = do(order["do"], order["nodes"])
+                answer["groups"] = do(order["do"], order["nodes"], order["ring"])
             except ValueError as error:
                 answer["error"] = str(error)
             with suppress(BlockingIOError, ConnectionError):
                 self._mine.send(json.dumps(answer).encode() + b"\n")
+
+    def ended(self) -> str:
+        """Note that the process has ended, and say so.
+
+        No page can heal the network any more, so this ends a split.
+        """
+        self.pid = None
+        if self.sides is None or not self.sides.is_split:
+            return "the dashboard has ended"
+        self.sides.heal()
+        return "the dashboard has ended, and the network is whole again"
 
     def _serve(self, nodes: Sequence[str], life_fd: int) -> None:
         import trio
@@ -138,31 +159,58 @@ class DashboardChild:
 
 
 def next_peer(configs: Sequence[NodeConfig], is_free: Callable[[int], bool]) -> NodeConfig:
-    """Return the configuration of a further peer: the next name, and the next free port.
+    """Return the configuration of a further peer.
+
+    It has the next name and the next free port.
 
     Args:
         configs: the configurations of all peers so far.
         is_free: returns whether no process listens on a port.
+
+    Raises:
+        ValueError: no higher port is free.
     """
     port = 1 + max(int(config.listen.rpartition(":")[2]) for config in configs)
-    while port < 65536 and not is_free(port):
+    while port <= PORT_MAX and not is_free(port):
         port += 1
+    if port > PORT_MAX:
+        raise ValueError("no port above those of the peers is free")
     name = next(n for i in range(10**6) if (n := f"n{i}") not in {config.name for config in configs})
     last = configs[-1]
     data_dir = None if last.data_dir is None else str(Path(last.data_dir).with_name(name))
     return structs.replace(last, name=name, listen=f"{HOST}:{port}", id=None, data_dir=data_dir, http=None)
 
 
+def peer_called(configs: Iterable[NodeConfig], word: str) -> NodeConfig:
+    """Return the configuration of the peer with a name or an address.
+
+    Raises:
+        ValueError: there is no such peer.
+    """
+    found = next((config for config in configs if word in (config.name, config.listen)), None)
+    if found is None:
+        raise ValueError(f"no peer is called {word[:SHOWN_MAX]!r}")
+    return found
+
+
 def change_network(
-    sides: Sides, first: Collection[str], configs: Sequence[NodeConfig], *, may_split: bool
+    sides: Sides,
+    first: Collection[str],
+    configs: Sequence[NodeConfig],
+    *,
+    running: Collection[str],
+    ring: Collection[str],
 ) -> list[list[str]]:
-    """Split the network of a demonstration or end the split, and return the names of the peers on each side.
+    """Split the network or end the split, and return the names on each side.
+
+    A node of another command would be on no side and reach both, so a ring with such a node is not split.
 
     Args:
         sides: the sides of the peers.
-        first: the names of the peers on the first side. All others are on the second. Empty: end the split.
+        first: the peers on the first side, by name or address. All others are on the second. Empty: end the split.
         configs: the configurations of all peers.
-        may_split: whether these peers are the whole ring.
+        running: the addresses of the peers with a process.
+        ring: the addresses of the ring's nodes.
 
     Raises:
         ValueError: it is not possible; the message says why.
@@ -172,14 +220,13 @@ def change_network(
             raise ValueError("the network is not split")
         sides.heal()
         return []
-    if not may_split:
-        raise ValueError("the ring has nodes of another command, which this one cannot cut off")
-    unknown = sorted(set(first) - {config.name for config in configs})
-    if unknown:
-        raise ValueError(f"no peer is called {unknown[0]!r}")
-    groups = [[config for config in configs if (config.name in first) == is_first] for is_first in (True, False)]
-    if not all(groups):
-        raise ValueError(f"{len(configs)} of {len(configs)} peers are on one side; a split needs peers on both")
+    foreign = sorted(set(ring) - {config.listen for config in configs})
+    if foreign:
+        raise ValueError(f"{foreign[0]} is a node of another command, which this one cannot cut off")
+    chosen = {peer_called(configs, word).listen for word in first}
+    groups = [[config for config in configs if (config.listen in chosen) == is_first] for is_first in (True, False)]
+    if not all(any(config.listen in running for config in group) for group in groups):
+        raise ValueError("one side has no running peer; a split needs one on each")
     sides.split(*([config.listen for config in group] for group in groups))
     return [[config.name or "" for config in group] for group in groups]
 

@@ -77,10 +77,16 @@ def stream_of(rng: random.Random) -> random.Random:
     return random.Random(rng.getrandbits(128))
 
 
-def connect_by_tcp(config: NodeConfig, hello_policy: HelloPolicy, observe: Emit, cuts: CutNumber) -> Rpc:
-    """Return the RPC of a node over TCP; see `Connect`."""
+def connect_by_tcp(
+    config: NodeConfig,
+    hello_policy: HelloPolicy,
+    observe: Emit,
+    cuts: CutNumber,
+    wrap: Callable[[TcpTransport], Transport] = lambda tcp: tcp,
+) -> Rpc:
+    """Return the RPC of a node over TCP; see `Connect`. `wrap` may put another transport around that of TCP."""
     transport = TcpTransport(config.limits.lookups_max)
-    rpc = connect_over(transport, config, hello_policy, observe, cuts)
+    rpc = connect_over(wrap(transport), config, hello_policy, observe, cuts)
     transport.on_shortage.append(rpc.make_room)
     return rpc
 

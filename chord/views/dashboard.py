@@ -32,10 +32,14 @@ INVARIANTS: Final = (
 LOCAL_INVARIANTS: Final = ("NoDuplicates", "OrderedSuccessorList")
 """The invariants that one vnode can break alone, so that a missing node hides no other one's violation."""
 
-HEALTH: Final = ("ready", "other", "suspect", "dead")
-"""The states of a node in a part of the circle, the best first."""
+HEALTH: Final = ("ready", "other", "suspect", "unreachable", "dead")
+"""The states of a node in a part of the circle, the best first.
+
+An unreachable node does not answer the dashboard, and no other node declares it dead.
+"""
 
 ENDED: Final = ("dead", "left", "stopped")
+GONE: Final = ("unreachable", *ENDED)
 
 
 class Moment(NamedTuple):
@@ -72,7 +76,7 @@ def ring_state_json(
     *,
     bins: int | None = None,
     lens: Arc | None = None,
-    requests: Sequence[float] | None = None,
+    requests: Sequence[float | None] | None = None,
 ) -> Json:
     """Return a state of the ring as JSON: its vnodes in ascending order of their ids, and its nodes.
 
@@ -84,8 +88,8 @@ def ring_state_json(
         bins: also count vnodes and keys in this number of equal parts of the circle. Without `lens`, no vnodes and
             nodes are then listed.
         lens: list only the vnodes in this arc, and their nodes; None: all.
-        requests: the numbers of requests in equal parts of the circle, of any number. With `bins`, each part gets its
-            share of them. None: they are not counted.
+        requests: with `bins`, the number of requests in each of these parts; see `requests_by_part`. None: they are
+            not counted.
     """
     circle = Circle(shape.bits if shape else 160)
     points = sorted(model.vnodes, key=int)
@@ -111,10 +115,10 @@ def _bins(
     points: list[str],
     count: int,
     doubts: Mapping[str, list[Json]],
-    requests: Sequence[float] | None,
+    requests: Sequence[float | None] | None,
 ) -> list[Json]:
     """Return the vnodes, their nodes, the largest arc, the worst state, the keys and requests of each part."""
-    asked = [None] * count if requests is None else [round(number, 2) for number in resampled(requests, count)]
+    asked = [None] * count if requests is None else requests
     found: list[Json] = [
         {
             "vnodes": 0, "nodes": 0, "largest_arc": 0.0, "worst": None, "dead": 0, "keys": 0,
@@ -127,7 +131,7 @@ def _bins(
         fields = model.vnodes[point]
         number = int(point) * count // circle.size
         part, address = found[number], str(fields.get("node", ""))
-        state = _health(str(model.nodes.get(address, {}).get("state", "")), is_doubted=address in doubts)
+        state = _health(str(model.nodes.get(address, {}).get("state", "")), doubts.get(address, ()))
         nodes[number].add(address)
         part["vnodes"] += 1
         part["nodes"] = len(nodes[number])
@@ -152,11 +156,39 @@ def resampled(counts: Sequence[float], parts: int) -> list[float]:
     return found
 
 
-def _health(state: str, *, is_doubted: bool) -> str:
+def requests_by_part(
+    circle: Circle, model: RingModel, counts: Sequence[float], asked: Iterable[str], parts: int
+) -> list[float | None]:
+    """Return the requests in equal parts of the circle; None for a part in which no asked node owns an arc.
+
+    Args:
+        circle: the circle of the ring.
+        model: the state.
+        counts: the requests in equal parts of the circle, of any number.
+        asked: the addresses of the nodes that count requests.
+        parts: the number of parts of the result.
+    """
+    seen = [False] * parts
+    for point in (point for address in asked for point in model.nodes.get(address, {}).get("vnodes", ())):
+        for arc in filter(_is_owned, model.vnodes.get(point, {}).get("arcs", ())):
+            start, end = Point(int(arc["start"])), Point(int(arc["end"]))
+            first, last = (point * parts // circle.size for point in (circle.point(start + 1), end))
+            is_around = first == last and circle.length(start, end) * parts > circle.size
+            for step in range(parts if is_around else (last - first) % parts + 1):
+                seen[(first + step) % parts] = True
+    return [round(n, 2) if is_seen else None for n, is_seen in zip(resampled(counts, parts), seen, strict=True)]
+
+
+def _health(state: str, doubts: Iterable[Json]) -> str:
     """Return the state of a node as a part of the circle shows it: one of `HEALTH`."""
-    if state in ("unreachable", *ENDED):
+    verdicts = {doubt["state"] for doubt in doubts}
+    if "paused" in verdicts:
+        return "other"
+    if state == "unreachable" and not verdicts & {*ENDED}:
+        return "unreachable"
+    if state in GONE:
         return "dead"
-    if is_doubted:
+    if verdicts:
         return "suspect"
     return "ready" if state == "ready" else "other"
 
@@ -379,6 +411,11 @@ def missing_nodes(model: RingModel) -> list[str]:
     return sorted(a for a in lost if not any(doubt["state"] in ENDED for doubt in doubts.get(a, ())))
 
 
+def present_nodes(model: RingModel) -> list[str]:
+    """Return the addresses of the nodes that may be in the ring: all but those that ended or are declared dead."""
+    return sorted({*missing_nodes(model), *(a for a, f in model.nodes.items() if f.get("state") not in GONE)})
+
+
 def ring_check_json(model: RingModel, shape: RingShape | None, moment: Moment) -> Json:
     """Return the check of a state as JSON: whether each invariant holds, and what the ring still has to repair.
 
@@ -402,7 +439,7 @@ def ring_check_json(model: RingModel, shape: RingShape | None, moment: Moment) -
             "holds": not broken if is_certain else None,
             "violations": [_violation_json(model, violation) for violation in broken] if is_certain else [],
         })
-    lost = sorted(a for a, fields in model.nodes.items() if fields.get("state") in ("unreachable", *ENDED))
+    lost = sorted(a for a, fields in model.nodes.items() if fields.get("state") in GONE)
     return {
         **moment_json(moment),
         "invariants": checked,
@@ -442,7 +479,7 @@ def _is_data_safe(model: RingModel, shape: RingShape | None, lost: Iterable[str]
 
 
 def _living(model: RingModel) -> list[Fields]:
-    return [fields for fields in model.nodes.values() if fields.get("state") not in ("unreachable", *ENDED)]
+    return [fields for fields in model.nodes.values() if fields.get("state") not in GONE]
 
 
 def _members(model: RingModel) -> dict[int, Member]:

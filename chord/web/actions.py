@@ -20,7 +20,7 @@ from chord.errors import ChordError, InvalidRequest
 from chord.ids import Contact, Point
 from chord.store.versions import decode_context
 from chord.views.common import Json, context_json, value_json, vnode_json
-from chord.views.dashboard import moment_json
+from chord.views.dashboard import moment_json, present_nodes
 from chord.views.records import get_json, inspection_json, put_json
 from chord.views.trace import lookup_json, replicas_json
 from chord.web.failures import HttpFailure
@@ -32,8 +32,11 @@ BODY_BYTES_MAX: Final = 2 * VALUE_BYTES_MAX
 """The largest body of a request with JSON. Base64 makes a value a third longer."""
 
 ChaosAction: TypeAlias = Literal["kill", "start", "freeze", "thaw", "join", "leave", "partition", "heal"]
-Chaos: TypeAlias = Callable[[ChaosAction, list[str]], Awaitable[list[list[str]]]]
-"""The control of a demonstration: does something to nodes, by name, and returns their names in groups."""
+Chaos: TypeAlias = Callable[[ChaosAction, list[str], list[str]], Awaitable[list[list[str]]]]
+"""The control of a demonstration: does something to nodes, by name or address, and returns their names in groups.
+
+It also gets the addresses of all nodes that may be in the ring.
+"""
 
 FAULTS: Final[Mapping[str, str]] = MappingProxyType({
     "kill": "kill", "freeze": "stop", "thaw": "wake", "partition": "partition", "heal": "heal"
@@ -45,6 +48,11 @@ WITHOUT_NODE: Final = ("join", "partition", "heal")
 
 SIDE_MAX: Final = 1024
 """The largest number of nodes that an order names."""
+
+NAME_MAX: Final = 255
+"""The largest number of characters in the name or address of a node in an order."""
+
+NodeName: TypeAlias = Annotated[str, msgspec.Meta(max_length=NAME_MAX)]
 
 T = TypeVar("T")
 
@@ -92,13 +100,13 @@ class ChaosOrder(msgspec.Struct, forbid_unknown_fields=True):
     Attributes:
         do: kill, start, freeze or thaw a node's process, let the node leave the ring, or start a new node ("join").
             Split the network in two ("partition"), or end the split ("heal").
-        node: the name of the node; "" for "join", "partition" and "heal".
-        nodes: for "partition", the names of the nodes on one side. All others are on the other side.
+        node: the name or the address of the node; "" for "join", "partition" and "heal".
+        nodes: for "partition", the nodes on one side, by name or address. All others are on the other side.
     """
 
     do: ChaosAction
-    node: str = ""
-    nodes: Annotated[list[str], msgspec.Meta(max_length=SIDE_MAX)] = msgspec.field(default_factory=list)
+    node: NodeName = ""
+    nodes: Annotated[list[NodeName], msgspec.Meta(max_length=SIDE_MAX)] = msgspec.field(default_factory=list)
 
 
 class ActionEndpoints:
@@ -204,7 +212,8 @@ class ActionEndpoints:
         if bool(order.nodes) != is_split or bool(order.node) == (order.do in WITHOUT_NODE):
             hint = "partition takes nodes, a list of names; heal and join take none; all others take node, one name"
             raise HttpFailure(400, "invalid", f"invalid nodes for {order.do!r}", hint)
-        groups = await self._chaos(order.do, order.nodes if is_split else [order.node] if order.node else [])
+        nodes = order.nodes if is_split else [order.node] if order.node else []
+        groups = await self._chaos(order.do, nodes, present_nodes(self._origin.at().model))
         if order.do in FAULTS and isinstance(self._origin, LiveRing):
             fault = {"do": FAULTS[order.do], "groups": groups}
             self._origin.aggregator.history.add(self._origin.now_s, "f", fault)

@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from chord.errors import ChordError, Overloaded
 from chord.observe.model import PARTS, RingModel, RingShape, event_fields
+from chord.views.dashboard import GONE
 from chord.web.history import KEPT_S, RingHistory
 from chord.web.validation import event_fault, status_fault
 from chord.wire.messages import Describe, DescribeReply, GetEvents, GetEventsReply, Status
@@ -153,12 +154,10 @@ class Aggregator:
         node = self._nodes.get(address)
         return None if node is None else node.described_s
 
-    def is_given_up(self, address: str) -> bool:
-        """Return whether a node that answers takes another one for dead."""
-        return any(
-            other.get("state") != "unreachable" and other["suspects"].get(address, {}).get("state") == "dead"
-            for other in self.model.nodes.values()
-        )
+    def given_up(self) -> set[str]:
+        """Return the addresses of the nodes that a living node takes for dead."""
+        living = (fields for fields in self.model.nodes.values() if fields.get("state") not in GONE)
+        return {a for fields in living for a, verdict in fields["suspects"].items() if verdict["state"] == "dead"}
 
     @property
     def oldest_s(self) -> float:

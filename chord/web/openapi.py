@@ -70,6 +70,8 @@ ENDPOINTS: Final = (
     Endpoint("DELETE", "/keys/{b64}", "delete", "Delete a key", "api-stored", query=CONTEXT),
     Endpoint("GET", "/heat", "heat", "The distribution of keys and requests", "api-heat",
              query={**BINS, "window": "the seconds in which requests are counted, 1 to 60; default: 60"}),
+    Endpoint("GET", "/requests", "requests", "The requests in each part of the circle", "api-requests",
+             query={"bins": "the number of parts of the circle, 1 to 1024; default: 256"}),
     Endpoint("GET", "/transfers", "transfers", "The transfers in progress", "api-transfers"),
     Endpoint("GET", "/history", "history", "A keyframe, and the lines after it", "api-history",
              query={**SPAN, **RECORDING}),

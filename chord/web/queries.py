@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 import trio
@@ -18,9 +18,11 @@ from chord.observe.chordlog import BYTES_MAX, BadChordlog, Chordlog, LogLine, un
 from chord.observe.model import RingChange, RingModel, RingShape
 from chord.views.common import Json, key_json
 from chord.views.dashboard import (
+    Moment,
     moment_json,
     node_detail_json,
     owner_of,
+    requests_by_part,
     ring_check_json,
     ring_state_json,
     shape_json,
@@ -86,7 +88,7 @@ class QueryEndpoints:
         """
         origin = self._chosen(request)
         bins, lens = number_of(request, "bins", 1, BINS_MAX), _lens(request, origin.shape)
-        requests = self._requests(request, origin) if bins is not None else None
+        requests = self._requests(request, origin, bins) if bins is not None else None
 
         def shown(state: SeenState) -> Json:
             return ring_state_json(
@@ -133,15 +135,33 @@ class QueryEndpoints:
 
         return await _computed(self._origin, shown)
 
+    async def requests(self, request: Request) -> Response:
+        """Answer with the requests of the last 60 s in equal parts of the circle.
+
+        It looks at the nodes of the sample only, so its time hardly grows with the ring.
+
+        Raises:
+            HttpFailure: 409: the dashboard shows a recording. 400: a parameter is invalid.
+        """
+        origin, meter = self._live()
+        bins = number_of(request, "bins", 1, BINS_MAX) or SAMPLE_BINS
+        counted = _counted(origin, meter, bins)
+        return json_reply({
+            **moment_json(Moment(origin.to_ms(origin.now_s), origin.age_ms, origin.kind)),
+            "bins": bins,
+            "window_s": round(REQUESTS_S),
+            "requests": counted.requests or [None] * bins,
+            "counted_by": counted.by_node,
+            "nodes": len(origin.aggregator.model.nodes),
+        })
+
     async def heat(self, request: Request) -> Response:
         """Answer with the numbers of keys and requests in equal parts of the circle, and the most requested keys.
 
         Raises:
             HttpFailure: 409: the dashboard shows a recording. 400: a parameter is invalid.
         """
-        origin, meter = self._origin, self._meter
-        if not isinstance(origin, LiveRing) or meter is None:
-            raise HttpFailure(409, "not_live", "this is a recording, not a living ring", "Start chord dashboard --node")
+        origin, meter = self._live()
         bins = number_of(request, "bins", 1, SAMPLE_BINS) or SAMPLE_BINS
         if SAMPLE_BINS % bins:
             raise HttpFailure(400, "invalid", f"invalid bins {bins}", f"Give a divisor of {SAMPLE_BINS}")
@@ -255,16 +275,24 @@ class QueryEndpoints:
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def _requests(self, request: Request, origin: StateOrigin) -> list[int] | None:
+    def _live(self) -> tuple[LiveRing, RingMeter]:
+        """Return the living ring and its meter.
+
+        Raises:
+            HttpFailure: 409: the dashboard shows a recording.
+        """
+        if not isinstance(self._origin, LiveRing) or self._meter is None:
+            raise HttpFailure(409, "not_live", "this is a recording, not a living ring", "Start chord dashboard --node")
+        return self._origin, self._meter
+
+    def _requests(self, request: Request, origin: StateOrigin, parts: int) -> list[float | None] | None:
         """Return the requests of the last 60 s in equal parts of the circle; None if none are counted.
 
         A recording does not count them, and neither does an earlier moment. Nodes count while they are asked.
         """
         if self._meter is None or not isinstance(origin, LiveRing) or "at" in request.query_params:
             return None
-        self._meter.watch()
-        counts = self._meter.requests.counts(origin.now_s, REQUESTS_S)
-        return counts.bins if counts.by_node else None
+        return _counted(origin, self._meter, parts).requests
 
     def _chosen(self, request: Request) -> StateOrigin:
         name = request.query_params.get("recording")
@@ -279,6 +307,27 @@ class QueryEndpoints:
         from_ms, to_ms = number_of(request, "from"), number_of(request, "to")
         first_ms, latest_ms = origin.span_ms
         return first_ms if from_ms is None else from_ms, latest_ms if to_ms is None else to_ms
+
+
+class _Counted(NamedTuple):
+    """The requests of the last 60 s.
+
+    Attributes:
+        by_node: the number of nodes that counted them.
+        requests: their number in equal parts of the circle, as `requests_by_part` returns it; None: no node counted.
+    """
+
+    by_node: int
+    requests: list[float | None] | None
+
+
+def _counted(origin: LiveRing, meter: RingMeter, parts: int) -> _Counted:
+    """Let the nodes of a sample count requests, and return their counts."""
+    meter.watch()
+    counts = meter.requests.counts(origin.now_s, REQUESTS_S)
+    circle, model = Circle(origin.shape.bits if origin.shape else 160), origin.aggregator.model
+    found = requests_by_part(circle, model, counts.bins, counts.by_node, parts) if counts.by_node else None
+    return _Counted(len(counts.by_node), found)
 
 
 async def _computed(origin: StateOrigin, compute: Callable[[], T]) -> T:

@@ -83,21 +83,23 @@ class Control:
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(control))
         self._lock = trio.Lock()
 
-    async def __call__(self, do: ChaosAction, nodes: list[str]) -> list[list[str]]:
+    async def __call__(self, do: ChaosAction, nodes: list[str], ring: list[str]) -> list[list[str]]:
         """Send the parent an order, and return the names of the nodes that it was about, in groups.
 
         Args:
             do: the action, such as "kill".
-            nodes: the names of the nodes.
+            nodes: the nodes, by name or address.
+            ring: the addresses of all nodes that may be in the ring.
 
         Raises:
             HttpFailure: 409: the parent refused. 503: the parent has ended.
 
         Concurrency: checkpoints.
         """
+        order = msgspec.json.encode({"do": do, "nodes": nodes, "ring": ring})
         async with self._lock:
             with trio.CancelScope(shield=True):  # a reply without its order would answer the next one
-                await self._stream.send_all(msgspec.json.encode({"do": do, "nodes": nodes}) + b"\n")
+                await self._stream.send_all(order + b"\n")
                 answer = b""
                 while not answer.endswith(b"\n"):
                     part = await self._stream.receive_some()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Final
 
 import trio
@@ -17,6 +18,9 @@ from chord.wire.messages import Describe, DescribeReply, GetEventsReply
 
 RETRY_S: Final = 1.0
 """The time between two clients, in seconds."""
+
+GIVE_UP_S: Final = 0.1
+"""The least time between two searches for late nodes that others take for dead, in seconds."""
 
 
 async def watch_ring(origin: LiveRing, nodes: Sequence[str], transport: Transport | None = None) -> None:
@@ -55,7 +59,8 @@ async def watch(aggregator: Aggregator, client: AsyncClientApi) -> None:
     """
     changed = trio.Event()
     described: dict[Poll, trio.CancelScope] = {}
-    aggregator.restart(trio.current_time())
+    look_s = trio.current_time()
+    aggregator.restart(look_s)
 
     async def ask(poll: Poll) -> None:
         try:
@@ -84,10 +89,14 @@ async def watch(aggregator: Aggregator, client: AsyncClientApi) -> None:
     async with trio.open_nursery() as nursery:
         while True:
             changed = trio.Event()
-            for poll in aggregator.due(trio.current_time()):
+            now_s = trio.current_time()
+            for poll in aggregator.due(now_s):
                 nursery.start_soon(ask, poll)
-            for poll, scope in described.items():
-                if trio.current_time() - poll.sent_s >= POLL_S and aggregator.is_given_up(poll.address):
-                    scope.cancel()
-            with trio.move_on_at(aggregator.next_due_s()):
+            late = [poll for poll in described if now_s - poll.sent_s >= POLL_S]
+            if late and now_s >= look_s:
+                look_s, given_up = now_s + GIVE_UP_S, aggregator.given_up()
+                for poll in late:
+                    if poll.address in given_up:
+                        described[poll].cancel()
+            with trio.move_on_at(min(aggregator.next_due_s(), look_s if late else inf)):
                 await changed.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import signal
 import socket
 import sys
@@ -191,3 +192,28 @@ def test_demonstration_is_split_and_heals() -> None:
         page.ready(5)
         lines = page("GET", "/history")[1]["lines"]
         assert [line["f"]["do"] for line in lines if "f" in line] == ["partition", "heal"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_split_is_of_the_whole_ring_and_of_the_page(ports: Ports) -> None:
+    split = {"do": "partition", "nodes": ["n0", "n1"]}
+    with ring_of(4, "--web", "127.0.0.1:0", "--demo") as ring:
+        page = Page(ring.ready["dashboard"])
+        page.settled()
+        own = ("--name", "n1", "--preset", "local", "--listen", ports.address())
+        with running("node", "--join", ring.entry, *own) as foreign:
+            page.ready(5)
+            status, answer = page("POST", "/chaos", split)
+            assert (status, answer["error"]["code"]) == (409, "no_effect")
+            assert answer["error"]["message"].startswith(f"{foreign.entry} is a node of another command")
+            wrong = page("POST", "/chaos", {"do": "kill", "node": foreign.entry})[1]["error"]["message"]
+            assert wrong == f"no peer is called '{foreign.entry}'"
+            assert foreign.stop() == 0
+        page.until(lambda: page("POST", "/chaos", split)[0] == 200)
+        page.until(lambda: ("AtMostOneRing", False) in page.verdicts())
+        parent = ring.process.pid
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        (dashboard,) = {int(pid) for pid in children} - {node["pid"] for node in ring.nodes}
+        os.kill(dashboard, signal.SIGKILL)
+        assert ring("check", "--wait", str(HEALED_S), "--json").code == 0

@@ -292,7 +292,10 @@ def test_program_without_a_handshake_counts_as_another_program() -> None:
         link.send_hello(time.monotonic() + HANG_S)
         with pytest.raises(PeerUnreachable, match="connected, but received no hello") as caught:
             link.receive_hello(time.monotonic())
-    assert explain(caught.value, address).hint.startswith("Another program may have that port")
+    hint = explain(caught.value, address).hint
+    assert hint.startswith("Another program may have that port")
+    assert hint.endswith("or name another: --node")
+    assert explain(caught.value, address, option="--join").hint.endswith("or name another: --join")
 
 
 @pytest.mark.parametrize(

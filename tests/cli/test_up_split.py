@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
+from chord.cli import up_web
+from chord.cli.output import Out
 from chord.cli.up_split import PORTS, Sides, SplitStream, SplitTransport
-from chord.cli.up_web import change_network, next_peer
+from chord.cli.up_web import PORT_MAX, SHOWN_MAX, DashboardChild, change_network, next_peer
 from chord.config import NodeConfig
 from chord.errors import PeerUnreachable
 from chord.net.transport import Stream, TcpTransport, pipe_of
@@ -51,26 +53,63 @@ def peers(count: int) -> list[NodeConfig]:
     return [NodeConfig(name=f"n{i}", listen=f"127.0.0.1:{9000 + i}") for i in range(count)]
 
 
+ALL = [f"127.0.0.1:{9000 + i}" for i in range(4)]
+
+
 def test_split_names_the_peers_of_both_sides() -> None:
     sides = Sides()
-    assert change_network(sides, ["n2", "n0"], peers(4), may_split=True) == [["n0", "n2"], ["n1", "n3"]]
-    assert sides.are_apart(A, B)
-    assert change_network(sides, [], peers(4), may_split=True) == []
-    assert not sides.is_split
+    for chosen in (["n2", "n0"], ["n2", A]):
+        groups = change_network(sides, chosen, peers(4), running=ALL, ring=ALL)
+        assert groups == [["n0", "n2"], ["n1", "n3"]]
+        assert sides.are_apart(A, B)
+        assert change_network(sides, [], peers(4), running=ALL, ring=ALL) == []
+        assert not sides.is_split
 
 
-@pytest.mark.parametrize(("names", "count", "may_split", "why"), [
-    ([], 2, True, "the network is not split"),
-    (["n0", "x"], 2, True, "no peer is called 'x'"),
-    (["n0", "n1"], 2, True, "2 of 2 peers are on one side; a split needs peers on both"),
-    (["n0"], 1, True, "1 of 1 peers are on one side; a split needs peers on both"),
-    (["n0"], 2, False, "the ring has nodes of another command, which this one cannot cut off"),
+NO_ONE = "one side has no running peer; a split needs one on each"
+
+
+@pytest.mark.parametrize(("names", "count", "running", "ring", "why"), [
+    ([], 2, ALL, ALL[:2], "the network is not split"),
+    (["n0", "x" * 99], 2, ALL, ALL[:2], f"no peer is called '{'x' * SHOWN_MAX}'"),
+    (["n0", "n1"], 2, ALL, ALL[:2], NO_ONE),
+    (["n0"], 1, ALL, ALL[:1], NO_ONE),
+    (["n0"], 2, ALL[:1], ALL[:1], NO_ONE),
+    (["n0"], 2, ALL[1:], ALL[:1], NO_ONE),
+    (["n0"], 2, ALL, ["10.0.0.5:9000", *ALL[:2]],
+     "10.0.0.5:9000 is a node of another command, which this one cannot cut off"),
 ])  # fmt: skip
-def test_split_that_is_not_possible_says_why(names: list[str], count: int, may_split: bool, why: str) -> None:
+def test_split_that_is_not_possible_says_why(
+    names: list[str], count: int, running: list[str], ring: list[str], why: str
+) -> None:
     sides = Sides()
     with pytest.raises(ValueError, match=f"^{why}$"):
-        change_network(sides, names, peers(count), may_split=may_split)
+        change_network(sides, names, peers(count), running=running, ring=ring)
     assert not sides.is_split
+
+
+def test_end_of_the_dashboard_ends_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(up_web, "require_extra", lambda: None)
+    dashboard = DashboardChild(Out(), "127.0.0.1:0", is_demo=True)
+    assert dashboard.sides is not None
+    try:
+        dashboard.pid = 1
+        dashboard.sides.split([A], [B])
+        assert dashboard.ended() == "the dashboard has ended, and the network is whole again"
+        assert dashboard.pid is None
+        assert not dashboard.sides.is_split
+        assert dashboard.ended() == "the dashboard has ended"
+    finally:
+        dashboard.close()
+
+
+def test_further_peer_takes_the_last_port_and_no_higher() -> None:
+    def after(port: int) -> NodeConfig:
+        return next_peer([NodeConfig(name="n0", listen=f"127.0.0.1:{port}")], lambda port: True)
+
+    assert after(PORT_MAX - 1).listen == f"127.0.0.1:{PORT_MAX}"
+    with pytest.raises(ValueError, match="no port above those of the peers is free"):
+        after(PORT_MAX)
 
 
 def test_further_peer_has_a_free_name_and_port() -> None:
@@ -90,11 +129,13 @@ async def joined(sides: Sides) -> AsyncIterator[tuple[SplitStream, Stream, Split
     tcp = TcpTransport()
     listener = await SplitTransport(tcp, A, sides).open_listener("127.0.0.1:0")
     network = SplitTransport(tcp, A, sides)
-    stream = await network.open_stream(listener.address)
-    accepted = await listener.accept()
-    async with stream, accepted:
-        yield stream, accepted, network, listener.address
-    await listener.aclose()
+    try:
+        stream = await network.open_stream(listener.address)
+        accepted = await listener.accept()
+        async with stream, accepted:
+            yield stream, accepted, network, listener.address
+    finally:
+        await listener.aclose()
 
 
 async def test_bytes_pass_until_the_network_is_split() -> None:
@@ -119,13 +160,23 @@ async def test_bytes_pass_until_the_network_is_split() -> None:
             await again.send_all(b"five")
 
 
-async def test_frame_of_the_other_side_breaks_the_connection() -> None:
+async def frame_of_the_other_side() -> bytes | bytearray:
+    """Split the network of a connection, and return the next frame that a peer takes from the other side."""
     sides = Sides()
     async with joined(sides) as (stream, accepted, _network, peer):
         sides.split([A], [peer])
         await accepted.send_all(b"late")
-        with pytest.raises(trio.BrokenResourceError, match="split the network"):
-            await pipe_of(stream).receive_some(4)
+        return await pipe_of(stream).receive_some(4)
+
+
+async def test_frame_of_the_other_side_breaks_the_connection() -> None:
+    with pytest.raises(trio.BrokenResourceError, match="split the network"):
+        await frame_of_the_other_side()
+
+
+async def test_planted_peer_that_still_answers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SplitStream, "_require_whole", lambda self: None)
+    assert await frame_of_the_other_side() == b"late", "without its guard, a peer takes frames of the other side"
 
 
 async def test_ended_stream_is_empty_on_either_side() -> None:

@@ -26,7 +26,7 @@ EXIT_CODES = {0, 8}
 
 
 def parts_of(page: Path) -> list[str]:
-    """Return the parts of a page around the printed forms, which `test_errors_page` checks. Those are every second."""
+    """Return the parts of a page; every second one is a printed form, which `test_errors_page` checks."""
     return re.split(f"({re.escape(BEGIN)}.*?{re.escape(END)})", page.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
@@ -61,6 +61,18 @@ def test_text_below_a_command_is_its_output(command: str, text: str) -> None:
 def test_each_family_page_shows_a_run() -> None:
     assert {page.stem for page in PAGES} >= FAMILIES
     assert [page.stem for page in PAGES if page.stem in FAMILIES and not texts_of(page)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_each_text_of_a_page_is_below_a_command(page: Path) -> None:
+    assert sum(part.count("```text\n") for part in parts_of(page)[::2]) == len(texts_of(page))
+
+
+def test_planted_text_without_a_command_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```sh\nchord gallery list\n```\n\nIt prints:\n\n```text\nstale\n```\n", encoding="utf-8")
+    with pytest.raises(AssertionError):
+        test_each_text_of_a_page_is_below_a_command(page)
 
 
 @pytest.mark.parametrize("stale", ["● entre", "after 52 states", "b: enter 2"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chord.views import dashboard
 from chord.web.aggregator import Aggregator
 from chord.web.hub import EventHub
 
@@ -24,5 +25,13 @@ MUTANTS = (
         scenes.dashboard_sees_a_death,
         2,
         ("TrueAge",),
+    ),
+    Mutant(
+        "last vnode not counted",
+        "the parts of a large ring lack a vnode",
+        (Edit(dashboard._bins, 'part["vnodes"] += 1', 'part["vnodes"] += point != points[-1]'),),
+        scenes.large_ring_is_counted,
+        2,
+        ("WholeParts",),
     ),
 )

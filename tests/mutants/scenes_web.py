@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any, cast
 
 import msgspec
@@ -11,16 +12,19 @@ import trio.testing
 
 import chord
 from chord import testing
-from chord.observe.model import RingChange, RingModel
+from chord.observe.model import RingChange, RingModel, RingShape
 from chord.sim.observer import Violated
+from chord.views.dashboard import Moment, ring_state_json
 from chord.web.aggregator import Aggregator
 from chord.web.hub import EventHub, EventReader
 from chord.web.source import LiveRing
 from chord.web.watch import watch
+from tests.support.statuses import statuses
 from tests.support.web import NOW_MS, messages_in
 
 NODES = 5
 WARM_S, AFTER_S = 3.0, 4.0
+BITS, VNODES, PARTS_MAX = 16, 300, 1024
 
 
 def dashboard_sees_a_death(seed: int) -> None:
@@ -54,6 +58,21 @@ def dashboard_sees_a_death(seed: int) -> None:
                 nursery.cancel_scope.cancel()
 
     testing.run(scene, seed=seed)
+
+
+def large_ring_is_counted(seed: int) -> None:
+    """The server counts the vnodes of a large ring in parts of the circle. Each vnode must be in its part."""
+    rng = random.Random(seed)
+    ids = tuple(rng.sample(range(1 << BITS), VNODES))
+    model = RingModel()
+    for status in statuses(ids, bits=BITS, addresses={point: f"n{point}:1" for point in ids}):
+        model.describe(status)
+    count = rng.randint(2, PARTS_MAX)
+    expected = Counter(point * count >> BITS for point in ids)
+    parts = ring_state_json(model, RingShape(BITS, 8, 1), Moment(0, 0, "live"), {}, bins=count)["bins"]
+    for number, part in enumerate(parts):
+        if part["vnodes"] != expected[number]:
+            raise Violated(f"seed {seed} at 0 s: WholeParts: part {number} lacks a vnode, or has one too many")
 
 
 async def _follow(reader: EventReader, page: RingModel) -> None:

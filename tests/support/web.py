@@ -87,7 +87,7 @@ class WebClient:
         self.sent: list[Message] = []
 
     async def get(self, path: str, **headers: str) -> Answer:
-        return await self.request("GET", path, **headers)
+        return await self.request("GET", path, b"", **headers)
 
     async def request(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answer:
         """Send a request; names of headers have _ for -."""

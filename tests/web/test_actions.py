@@ -14,7 +14,7 @@ import trio
 
 import chord
 from chord import testing
-from chord.web.actions import SIDE_MAX
+from chord.web.actions import NAME_MAX, SIDE_MAX
 from chord.web.aggregator import Aggregator
 from chord.web.hub import EventHub
 from chord.web.sampling import RingMeter
@@ -132,8 +132,12 @@ async def test_key_is_read_only_without_the_option() -> None:
         assert await client.get("user:42", None) is None
 
 
-async def obeyed(orders: list[tuple[str, list[str]]], do: str, nodes: list[str]) -> list[list[str]]:
+ADDRESSES = sorted(status.address for status in statuses())
+
+
+async def obeyed(orders: list[tuple[str, list[str]]], do: str, nodes: list[str], ring: list[str]) -> list[list[str]]:
     """Note an order, and answer as the parent of a demonstration does."""
+    assert ring == ADDRESSES
     orders.append((do, nodes))
     return [nodes, ["rest"]] if do == "partition" else [nodes or ["n3"]] if do != "heal" else []
 
@@ -143,6 +147,7 @@ async def obeyed(orders: list[tuple[str, list[str]]], do: str, nodes: list[str])
     ({"do": "freeze", "node": "n1"}, ("freeze", ["n1"]), {"do": "stop", "groups": [["n1"]]}),
     ({"do": "thaw", "node": "n1"}, ("thaw", ["n1"]), {"do": "wake", "groups": [["n1"]]}),
     ({"do": "start", "node": "n1"}, ("start", ["n1"]), None),
+    ({"do": "start", "node": "n" * NAME_MAX}, ("start", ["n" * NAME_MAX]), None),
     ({"do": "join"}, ("join", []), None),
     ({"do": "partition", "nodes": ["n1", "n2"]}, ("partition", ["n1", "n2"]),
      {"do": "partition", "groups": [["n1", "n2"], ["rest"]]}),
@@ -165,6 +170,7 @@ async def test_fault_of_a_demonstration_enters_the_history(order: Any, asked: An
 
 @pytest.mark.parametrize("order", [
     {"do": "partition"}, {"do": "partition", "node": "n1"}, {"do": "partition", "nodes": []},
+    {"do": "kill", "node": "n" * (NAME_MAX + 1)}, {"do": "partition", "nodes": ["n" * (NAME_MAX + 1)]},
     {"do": "partition", "nodes": ["n"] * (SIDE_MAX + 1)}, {"do": "partition", "nodes": [7]},
     {"do": "heal", "node": "n1"}, {"do": "heal", "nodes": ["n1"]}, {"do": "kill"},
     {"do": "kill", "node": "n1", "nodes": ["n2"]},
@@ -200,6 +206,9 @@ async def test_heat_counts_keys_and_requests() -> None:
         assert heat["requests"][trace.key * 64 >> client.circle.bits] >= 40
         parts = checked(await web.get("/api/v1/ring?bins=64"), "api-ring")["bins"]
         assert parts[trace.key * 64 >> client.circle.bits]["requests"] >= 40
+        counted = checked(await web.get("/api/v1/requests?bins=64"), "api-requests")
+        assert counted["requests"] == [part["requests"] for part in parts]
+        assert (counted["counted_by"], counted["nodes"]) == (4, 4)
         checked(await web.get("/api/v1/heat?bins=5"), "error", 400)
         metrics = checked(await web.get("/api/v1/metrics.json"), "api-metrics")
         series = {(one["name"], one["label"]): one["values"] for one in metrics["series"]}

@@ -13,14 +13,16 @@ import pytest
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
-from chord.ids import Contact, Point
+from chord.ids import Circle, Contact, Point
 from chord.observe.chordlog import BYTES_MAX, Chordlog, unpack
 from chord.observe.model import RingChange, RingModel
-from chord.views.dashboard import resampled
+from chord.views.dashboard import requests_by_part, resampled
+from chord.web.hub import EventHub
 from chord.web.openapi import ENDPOINTS
 from chord.web.queries import BINS_MAX
+from chord.web.sampling import NODES_MAX, RingMeter
 from chord.web.source import LiveRing, PlayedRing
-from chord.wire.messages import PeerInfo, Status
+from chord.wire.messages import SAMPLE_BINS, PeerInfo, SampleReply, Status
 from tests.support.schemas import check_shape
 from tests.support.statuses import statuses
 from tests.support.web import NOW_MS, Answer, Ring, WebClient, app_of, events_of, scope_of
@@ -159,13 +161,72 @@ async def test_bins_count_a_node_with_many_vnodes_once() -> None:
         assert [(part["vnodes"], part["nodes"]) for part in parts] == expected
 
 
-async def test_bins_show_the_worst_state_and_the_dead() -> None:
-    ring = Ring(statuses())
+@pytest.mark.parametrize(("verdict", "dead", "worst"), [
+    (None, 0, "unreachable"), ("suspect", 0, "unreachable"), ("dead", 1, "dead"), ("left", 1, "dead"),
+    ("paused", 0, "other"),
+])  # fmt: skip
+async def test_bins_show_the_worst_state_and_the_dead(verdict: Any, dead: int, worst: str) -> None:
+    nodes = statuses()
+    if verdict is not None:
+        nodes[0] = replace(nodes[0], peers=(PeerInfo("127.0.0.1:9002", verdict, None, 400, "no answer", 2),))
+    ring = Ring(nodes)
     ring.origin.aggregator.model.lose("127.0.0.1:9002", "unreachable")  # the vnode 80
-    parts = (await WebClient(app_of(ring.origin)).get("/api/v1/ring?bins=4")).json["bins"]
-    assert [(part["vnodes"], part["dead"], part["worst"]) for part in parts] == [
-        (2, 0, "ready"), (2, 1, "dead"), (1, 0, "ready"), (2, 0, "ready")
+    answer = (await WebClient(app_of(ring.origin)).get("/api/v1/ring?bins=4")).json
+    check_shape("api-ring", answer)
+    assert [(part["vnodes"], part["dead"], part["worst"]) for part in answer["bins"]] == [
+        (2, 0, "ready"), (2, dead, worst), (1, 0, "ready"), (2, 0, "ready")
     ]  # fmt: skip
+
+
+async def test_requests_are_null_until_nodes_have_counted() -> None:
+    answer = await checked("/api/v1/requests?bins=4", "api-requests")
+    assert (answer["requests"], answer["counted_by"], answer["nodes"]) == ([None] * 4, 0, 7)
+    assert len((await checked("/api/v1/requests", "api-requests"))["requests"]) == 256
+    assert (await get(f"/api/v1/requests?bins={BINS_MAX}")).status == 200
+    assert (await get(f"/api/v1/requests?bins={BINS_MAX + 1}")).status == 400
+
+
+def model_of_arcs(*arcs: tuple[int, int]) -> RingModel:
+    """Return a model in which each arc belongs to a node of its own, n0:1 and so on."""
+    model = RingModel()
+    for number, (start, end) in enumerate(arcs):
+        model.nodes[f"n{number}:1"] = {"vnodes": [str(end)]}
+        model.vnodes[str(end)] = {"arcs": [{"start": str(start), "end": str(end), "state": "owned"}]}
+    return model
+
+
+@pytest.mark.parametrize(("arc", "seen"), [
+    ((0, 63), [0]), ((0, 64), [0, 1]), ((63, 64), [1]), ((63, 127), [1]), ((200, 10), [3, 0]), ((255, 63), [0]),
+    ((10, 9), [0, 1, 2, 3]), ((10, 10), [0, 1, 2, 3]), ((10, 5), [0, 1, 2, 3]), ((100, 60), [1, 2, 3, 0]),
+])  # fmt: skip
+def test_requests_are_null_where_no_asked_node_owns(arc: tuple[int, int], seen: list[int]) -> None:
+    model = model_of_arcs(arc)
+    found = requests_by_part(Circle(8), model, [8.0, 0.0], ["n0:1"], 4)
+    full = [4.0, 4.0, 0.0, 0.0]
+    assert found == [full[i] if i in seen else None for i in range(4)]
+    assert requests_by_part(Circle(8), model, [8.0, 0.0], [], 4) == [None] * 4
+
+
+async def test_requests_of_a_large_ring_leave_gaps() -> None:
+    ids = tuple(range(100, 60_000, 200))
+    nodes = statuses(ids, bits=16, addresses={p: f"n{p}:1" for p in ids})
+    ring = Ring(nodes[:1])
+    for node in nodes:
+        ring.origin.aggregator.model.describe(node)
+    meter = RingMeter(ring.origin, EventHub(ring.origin))
+    for number, address in enumerate(meter.nodes()):
+        meter.requests.add(ring.now_s, address, SampleReply(0, 1, (0,) * SAMPLE_BINS, ()))
+        assert number < NODES_MAX
+    web = WebClient(app_of(ring.origin, meter=meter))
+    answer = (await web.get("/api/v1/requests?bins=360")).json
+    check_shape("api-requests", answer)
+    assert (answer["counted_by"], answer["nodes"]) == (NODES_MAX, len(ids))
+    asked = [number for number, count in enumerate(answer["requests"]) if count is not None]
+    assert NODES_MAX <= len(asked) <= 2 * NODES_MAX, "an arc of 1/300 is in one part or two"
+    parts = (await web.get("/api/v1/ring?bins=360")).json["bins"]
+    assert [part["requests"] for part in parts] == answer["requests"]
+    owners = {status.vnodes[0].contact.id * 360 >> 16 for status in nodes if status.address in meter.nodes()}
+    assert owners <= {*asked}
 
 
 def test_resampled_counts_keep_their_sum_and_place() -> None:
@@ -260,6 +321,7 @@ async def test_recording_shows_no_living_ring() -> None:
     web = WebClient(app)
     assert (await web.request("POST", "/api/v1/lookup", b'{"key":"a"}')).json["error"]["code"] == "not_live"
     assert (await web.get("/api/v1/heat")).status == 409
+    assert (await web.get("/api/v1/requests")).json["error"]["code"] == "not_live"
     assert unpack((await web.get("/api/v1/recording")).body) == log.text, "a played recording keeps every line"
     part = Chordlog(unpack((await web.get(f"/api/v1/recording?from={NOW_MS}")).body))
     assert part.header.bits == log.header.bits

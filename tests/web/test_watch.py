@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import cast
 
 import pytest
@@ -77,7 +78,7 @@ async def test_watcher_sees_the_ring_and_a_death_in_time() -> None:
 
 
 @virtual
-async def test_frozen_node_is_unreachable_soon_after_it_is_declared_dead() -> None:
+async def test_frozen_node_is_unreachable_soon_after_its_death() -> None:
     dead_at: list[float] = []
 
     def note(emitted: Emitted) -> None:
@@ -95,7 +96,7 @@ async def test_frozen_node_is_unreachable_soon_after_it_is_declared_dead() -> No
             await trio.sleep(5)
             frozen = ring[2].address
             network.freeze(frozen.rpartition(":")[0])
-            while not aggregator.is_given_up(frozen):
+            while frozen not in aggregator.given_up():
                 assert aggregator.model.nodes[frozen]["state"] == "ready"
                 await trio.sleep(0.01)
             while aggregator.model.nodes[frozen]["state"] != "unreachable":
@@ -106,6 +107,40 @@ async def test_frozen_node_is_unreachable_soon_after_it_is_declared_dead() -> No
                 while aggregator.model.nodes[frozen]["state"] != "ready":
                     await trio.sleep(0.1)
             nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("state", "counts"), [
+    ("ready", True), ("leaving", True), ("unreachable", False), ("dead", False), ("left", False), ("stopped", False),
+])  # fmt: skip
+def test_verdict_of_a_node_counts_only_while_it_lives(state: str, counts: bool) -> None:
+    aggregator = Aggregator(["a:1"], 0.0)
+    suspects = {"b:1": {"state": "dead"}, "c:1": {"state": "suspect"}}
+    aggregator.model.nodes["a:1"] = {"state": state, "suspects": suspects}
+    assert aggregator.given_up() == ({"b:1"} if counts else set())
+
+
+@virtual
+async def test_search_for_given_up_nodes_is_rare() -> None:
+    searches: list[float] = []
+
+    class ClientOfASlowNode(ClientOfStatuses):
+        async def watch(self, request: object, address: str) -> object:
+            if address == SLOW and not isinstance(request, GetEvents):
+                await trio.sleep_forever()
+            await trio.sleep(0.001)
+            return DescribeReply(b"1", 0, KNOWN[address]) if not isinstance(request, GetEvents) else NO_EVENTS
+
+    def noted(self: Aggregator) -> set[str]:
+        searches.append(trio.current_time())
+        return set()
+
+    aggregator = Aggregator([FIRST], trio.current_time())
+    with pytest.MonkeyPatch.context() as patch, trio.move_on_after(20):
+        patch.setattr(Aggregator, "given_up", noted)
+        await watch(aggregator, cast(chord.AsyncClient, ClientOfASlowNode()))
+    pauses = [later - earlier for earlier, later in pairwise(searches)]
+    assert min(pauses) >= module.GIVE_UP_S - 1e-9
+    assert max(pauses) <= module.GIVE_UP_S + 1e-9
 
 
 class ClientOfAFormerRing:
@@ -130,7 +165,7 @@ class ClientOfStatuses:
     async def watch(self, request: object, address: str) -> object:
         if isinstance(request, GetEvents):
             await trio.sleep(4)
-            return GetEventsReply((), 0, 0, 1, 5, 5)
+            return NO_EVENTS
         await trio.sleep(0.001)
         return DescribeReply(b"1", 0, KNOWN[address])
 
@@ -143,6 +178,7 @@ class SlowClientOfAFormerRing:
         raise OtherRing(f"{address} belongs to another ring")
 
 
+NO_EVENTS = GetEventsReply((), 0, 0, 1, 5, 5)
 KNOWN = {status.address: status for status in statuses()}
 FIRST, SLOW, *_ = KNOWN
 

@@ -21,7 +21,8 @@ NODES: Final = 300
 BINS: Final = 360
 
 COUNTED: Final = """() => Promise.all([import('./js/bigring.js'), import('./js/store.js')]).then(
-    ([{ binsOf }, { currentView }]) => binsOf(currentView()).map(bin => [bin.count, bin.keys, bin.arc, bin.dead]))"""
+    ([{ binsOf }, { currentView }]) => binsOf(currentView()).map(bin =>
+        [bin.count, bin.keys, bin.arc, bin.dead, bin.unreachable]))"""
 
 INK: Final = """() => {
     const canvas = document.querySelector('canvas');
@@ -33,23 +34,56 @@ INK: Final = """() => {
 
 @pytest.fixture(scope="module")
 def large(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The page of a model of a large ring."""
+    """The page of a model of a large ring. Of two nodes that do not answer, n8 is declared dead, and n7 is not."""
     path: Path = tmp_path_factory.mktemp("large") / "model.chordlog"
-    path.write_text(model(NODES))
+    header, first, end = model(NODES).splitlines()
+    state = json.loads(first)
+    nodes = state["k"]["nodes"]
+    nodes["n7:1"]["state"] = nodes["n8:1"]["state"] = "unreachable"
+    nodes["n1:1"]["suspects"] = {"n8:1": {"state": "dead", "reason": "no answer"}}
+    path.write_text("\n".join((header, json.dumps(state), end, "")))
     with running("dashboard", "--play", str(path), "--listen", "127.0.0.1:0") as server:
         yield Site(browser, server.ready["url"], server)
 
 
-def test_parts_of_page_and_server_agree(large: Site) -> None:
-    with large.open() as page:
+def require_equal_parts(site: Site, plant: tuple[str, str, str] | None = None) -> None:
+    """Compare the parts that the page counts with those of the server."""
+    with site.open(plant=plant) as page:
         page.wait_for_selector("canvas")
         page.wait_for_selector("text=/300 nodes/")
-        parts = large.api(f"/ring?bins={BINS}")["bins"]
+        parts = site.api(f"/ring?bins={BINS}")["bins"]
         shown = page.evaluate(COUNTED)
         assert [one[:2] for one in shown] == [[part["vnodes"], part["keys"]] for part in parts]
         assert [one[2] for one in shown] == [pytest.approx(part["largest_arc"], abs=2e-6) for part in parts]
         assert [one[3] for one in shown] == [part["dead"] for part in parts]
+        assert [one[4] > 0 for one in shown] == [part["worst"] == "unreachable" for part in parts]
         assert sum(part["nodes"] for part in parts) == NODES
+    assert site.problems == []
+
+
+def test_parts_of_page_and_server_agree(large: Site) -> None:
+    require_equal_parts(large)
+    parts = large.api(f"/ring?bins={BINS}")["bins"]
+    assert (sum(part["dead"] for part in parts), sum(part["worst"] == "unreachable" for part in parts)) == (1, 1)
+
+
+@pytest.mark.parametrize("plant", [
+    ("bin.count += 1;", "bin.count += vnode.x > 0.01 ? 1 : 0;"),
+    ("vnode.mark in bin", 'vnode.mark === "suspect"'),
+    ("bin[vnode.mark] += 1", 'bin[vnode.isDown ? "dead" : vnode.mark] += 1'),
+], ids=["lacks vnodes", "lacks the down", "no answer as death"])  # fmt: skip
+def test_planted_bug_of_the_parts_is_caught(large: Site, plant: tuple[str, str]) -> None:
+    with pytest.raises(AssertionError, match=r"At index \d+ diff"):
+        require_equal_parts(large, ("js/bigring.js", *plant))
+
+
+def test_node_without_an_answer_is_not_called_dead(large: Site) -> None:
+    with large.open() as page:
+        page.wait_for_selector("canvas")
+        words = page.evaluate("""Promise.all([import('./js/bigring.js'), import('./js/store.js')]).then(
+            ([{ downText }, { currentView }]) => downText(currentView()))""")
+        assert words == "nodes, 1 of them dead, 1 without an answer"
+        assert "does not respond, and that no node declares dead" in text_of(page, ".side .marks")
     assert large.problems == []
 
 
@@ -64,20 +98,27 @@ def test_band_of_a_recording_has_no_requests(large: Site) -> None:
 
 
 def test_band_shows_the_requests_that_the_server_counts(large: Site) -> None:
-    answer = large.api(f"/ring?bins={BINS}")
-    for number, part in enumerate(answer["bins"]):
-        part["requests"] = 7.0 if number == 90 else 0.0
+    numbers: list[float | None] = [0.0] * BINS
+    numbers[90] = 7.0
+    answer = {"requests": numbers, "counted_by": NODES, "nodes": NODES}
     with large.open() as page:
-        page.route(f"**/api/v1/ring?bins={BINS}", lambda route: route.fulfill(body=json.dumps(answer)))
+        page.route("**/api/v1/requests**", lambda route: route.fulfill(body=json.dumps(answer)))
         page.wait_for_selector("canvas")
         before = page.evaluate(INK)
         page.evaluate("import('./js/store.js').then(({ set }) => set({ source: 'live' }))")
         page.click(".tools button:has-text('requests')")
         page.wait_for_function(
-            "() => import('./js/store.js').then(({ store }) => store.binRequests?.indexOf(7) === 90)"
+            "() => import('./js/store.js').then(({ store }) => store.binRequests?.requests.indexOf(7) === 90)"
         )
         assert "few to many requests" in text_of(page, ".side .marks")
+        page.wait_for_selector("text=300 of 300 nodes count requests.")
+        assert "gaps" not in text_of(page, ".side")
         page.wait_for_function(f"before => ({INK})() < before", arg=before)
+        before = page.evaluate(INK)
+        numbers[100:] = [None] * (BINS - 100)
+        answer["counted_by"] = 64
+        page.wait_for_selector("text=64 of 300 nodes count requests. The band has gaps where none of them owns keys.")
+        page.wait_for_function(f"before => ({INK})() < 0.9 * before", arg=before)
 
 
 def test_events_of_a_large_ring_are_counted(large: Site) -> None:
@@ -96,6 +137,17 @@ def test_events_of_a_large_ring_are_counted(large: Site) -> None:
         page.wait_for_selector(".events .counts")
         rows = page.eval_on_selector_all(".events li", "all => all.map(one => one.textContent)")
         assert rows == ["2suspicions", "1joins", "1verdicts of death"], "one suspicion is later than the shown moment"
+        counted = """([until, walked]) => Promise.all([import('./js/feed.js'), import('./js/store.js')]).then(
+            ([{ counts }, { currentLog }]) => {
+                const log = currentLog();
+                const found = counts(log, until).map(row => [row[0], row[3]]);
+                return walked ? [found, log.counted.next] : found;
+            })"""
+        assert page.evaluate(counted, [0.25, False]) == [["joins", 1], ["suspicions", 1]], "back"
+        assert page.evaluate(counted, [0.5, True])[1] == 4, "the walk goes on from there"
+        whole = [["suspicions", 3], ["joins", 1], ["verdicts of death", 1]]
+        assert page.evaluate(counted, [1.0, False]) == whole
+        assert page.evaluate(counted, [None, True]) == [whole, 5]
     assert large.problems == []
 
 

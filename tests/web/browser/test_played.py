@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,28 @@ def test_verdicts_of_page_and_server_agree(played: Site, shown: Page) -> None:
             [...new Set(currentViolations(currentView()).map(one => one.invariant))].sort())""")
         verdict = played.api(f"/check?at={BEGAN_MS + round(1000 * at_s)}")
         assert found == sorted(one["name"] for one in verdict["invariants"] if one["violations"]), at_s
+
+
+HAS_STATE = """() => import('./js/store.js').then(({ store }) => store.seenMs.mark && store.live?.keyframes.length)"""
+
+
+def test_page_goes_on_with_the_state_after_a_reset(played: Site) -> None:
+    ring = played.api("/ring")
+    state = next(line["k"] for line in played.api("/history")["lines"] if "k" in line)
+    messages = {
+        "hello": {"ring": {name: ring[name] for name in ("bits", "r", "N", "W")}, "source": "live",
+                  "at_ms": BEGAN_MS, "from_ms": BEGAN_MS, "to_ms": BEGAN_MS, "write": False, "demo": False},
+        "reset": {"at_ms": BEGAN_MS},
+        "state": {"seq": 1, "at_ms": BEGAN_MS, "seen_ms": {"mark": 1}, **state},
+    }  # fmt: skip
+    stream = "".join(f"event: {name}\ndata: {json.dumps(content)}\n\n" for name, content in messages.items())
+    with played.open() as page:
+        page.wait_for_selector(".node")
+        page.route("**/api/v1/history**", lambda route: route.fulfill(body='{"lines": []}'))
+        page.route("**/api/v1/events", lambda route: route.fulfill(body=stream, content_type="text/event-stream"))
+        page.evaluate("import('./js/store.js').then(({ connect }) => connect())")
+        page.wait_for_function(HAS_STATE)
+        page.wait_for_selector(".node")
 
 
 def test_arc_that_is_off_by_one_vnode_is_noticed(played: Site) -> None:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -87,6 +87,56 @@ def test_paused_node_has_two_bars_and_is_not_dead(shown: Shown) -> None:
         assert bars is not None
         assert bars.count("V") == 2
         assert site.problems == []
+
+
+LIVE_DEMO: Final = """() => import('./js/store.js').then(({ set, store }) => {
+    Object.assign(store.server, { isDemo: true, isOpen: true, lastMs: Date.now() + 1e9 });
+    set({ source: 'live' });
+})"""
+
+BUTTONS: Final = ".side section:has(h2:has-text('Demo ring')) button"
+
+
+def test_demonstration_offers_what_may_be_possible(shown: Shown) -> None:
+    def hide(nodes: Nodes) -> None:
+        nodes["n2:1"]["state"] = "unreachable"
+
+    with shown(hide) as site, site.open() as page:
+        page.wait_for_selector(".node")
+        page.evaluate(LIVE_DEMO)
+        both = ["Split the network here", "Heal the network"]
+        for name, expected in (
+            ("n2", ["Thaw n2", "Start n2 again", *both]),  # a fault line may be missing: it is frozen, or dead
+            ("n1", ["Kill n1", "Freeze", "Leave", *both]),
+        ):
+            select(page, name)
+            page.wait_for_selector(BUTTONS)
+            assert page.eval_on_selector_all(BUTTONS, "all => all.map(one => one.textContent.trim())") == expected
+        page.evaluate("""import('./js/store.js').then(({ set, store }) => {
+            store.live.faults.push({ t: 0, do: 'stop', groups: [['n2']] }, { t: 0, do: 'partition', groups: [] });
+            set({});
+        })""")
+        select(page, "n2")
+        page.wait_for_selector("button:has-text('Kill n2')")
+        names = page.eval_on_selector_all(BUTTONS, "all => all.map(one => one.textContent.trim())")
+        assert names == ["Thaw n2", "Start n2 again", "Kill n2", "Heal the network"]
+
+
+def test_split_halves_the_ring_of_now(shown: Shown) -> None:
+    with shown(lambda nodes: None) as site, site.open() as page:
+        page.wait_for_selector(".node")
+        half, gone = page.evaluate("""Promise.all([import('./js/right.js'), import('./js/store.js')]).then(
+            ([{ halfFrom }, { currentView, store }]) => {
+                const { members } = currentView();
+                const log = store.live;
+                log.push({ t: log.endsS + 1, d: { gone: [members[1].id, members[1].node] } });
+                log.at = log.beginsS;
+                return [halfFrom(members[0].owner), members[1].node];
+            })""")
+        assert len(half) == 7, "half of 15 nodes"
+        assert all(address.endswith(":1") for address in half)
+        assert gone not in half
+    assert site.problems == []
 
 
 def test_lost_ring_and_its_pointers_are_grey(shown: Shown) -> None:

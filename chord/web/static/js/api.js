@@ -36,7 +36,7 @@ const b64 = (key) => {
 };
 
 export const api = {
-  bins: (count) => request("GET", `/ring?bins=${count}`),
+  requests: (bins) => request("GET", `/requests?bins=${bins}`),
   node: (name) => request("GET", `/nodes/${encodeURIComponent(name)}?peers`),
   lookup: (body) => request("POST", "/lookup", body),
   compare: (body) => request("POST", "/lookup/compare", body),

@@ -96,16 +96,17 @@ function TabBar() {
   return html`<nav class="tabbar" ref=${bar} aria-label="Pages of the narrow screen">${PAGES.map(([id, text]) => html`<a key=${id} href="#/${id}" aria-current=${store.page === id ? "page" : null}><${Icon} name=${TABS[id]} size=${20} />${text}</a>`)}</nav>`;
 }
 
-// The requests of each vnode in the last minute, as a share of the most: the sum over the parts that it owns.
+// The requests of each vnode in the last minute, as a share of the most: the sum over the parts that it owns. Only vnodes
+// of nodes that count are in it.
 function useRequests(isOn) {
   useEffect(() => {
     if (!isOn) return undefined;
-    const load = () => api.heat(60).then(({ requests }) => {
+    const load = () => api.heat(60).then(({ requests, counted_by: by }) => {
       const view = currentView();
-      const found = new Map();
+      const found = new Map(view.vnodes.filter((vnode) => by.includes(vnode.node)).map(({ id }) => [id, 0]));
       requests.forEach((n, i) => {
         const owner = n && ownerAt(view, (i + 0.5) / requests.length);
-        if (owner) found.set(owner.id, (found.get(owner.id) ?? 0) + n);
+        if (found.has(owner?.id)) found.set(owner.id, found.get(owner.id) + n);
       });
       const most = Math.max(1, ...found.values());
       set({ requests: new Map([...found].map(([id, n]) => [id, n / most])) });
@@ -116,11 +117,11 @@ function useRequests(isOn) {
   }, [isOn]);
 }
 
-// The requests of the last minute in each bin of a large ring, which only the server knows.
+// The requests of the last minute in each bin of a large ring, which only the server knows. A bin without an asked node has null.
 function useBinRequests(isOn) {
   useEffect(() => {
     if (!isOn) return undefined;
-    const load = () => api.bins(BINS).then(({ bins }) => set({ binRequests: bins.map((bin) => bin.requests ?? 0) }), () => {});
+    const load = () => api.requests(BINS).then((binRequests) => set({ binRequests }), () => {});
     load();
     const timer = setInterval(load, 3000);
     return () => clearInterval(timer);

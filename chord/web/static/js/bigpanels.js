@@ -20,9 +20,16 @@ export function WorstSide({ view }) {
     <table class="gap"><thead><tr><th scope="col">node</th><th scope="col" class="n">at</th><th scope="col"><span class="sr">bar</span></th><th scope="col" class="n">${order}</th></tr></thead>
     <tbody>${rows.map((v) => html`<tr key=${v.id}><td><b>${v.name}</b></td><td class="n mute">${percent(v.x)}</td><td><${HBar} share=${value(v) / most} tone="mute" /></td><td class="n">${text(v)}</td></tr>`)}</tbody></table>
     <p class="mute gap">The largest of ${count(view.members.length)} random arcs is expected to have ${harmonic(view.members.length).toFixed(1)} times the mean.</p></section>
-    <section><h2 class="minor">Meaning of the marks</h2><ul class="marks"><li>band: 1 degree of the circle, few to many ${bandBy()}</li><li>bar outside: the largest arc of the degree; amber, over 8 times the mean</li><li class="bad">○ a dead node</li><li class="warn">○ a suspected node</li></ul></section>
+    <section><h2 class="minor">Meaning of the marks</h2><ul class="marks"><li>band: 1 degree of the circle, few to many ${bandBy()}</li><li>bar outside: the largest arc of the degree; amber, over 8 times the mean</li><li class="bad">○ a dead node</li><li>○ a node that does not respond, and that no node declares dead</li><li class="warn">○ a suspected node</li></ul>${bandBy() === "requests" && html`<${Asked} />`}</section>
     <section><h2 class="minor">Find</h2><form class="field" onSubmit=${(e) => { e.preventDefault(); find(new FormData(e.target).get("find").trim()); }}><input name="find" id="find" aria-label="Find a node, an address, an id or a key" placeholder="node, address, 0x id or key" /></form>
     <p class="mute gap">Drag along the circle to move the lens. The arrow keys move the lens, too.</p></section></div></aside>`;
+}
+
+// How many nodes count the requests that the band shows.
+function Asked() {
+  const { counted_by: by, nodes } = store.binRequests ?? { counted_by: 0 };
+  if (!by) return html`<p class="mute gap">No node has counted requests yet.</p>`;
+  return html`<p class="mute gap">${count(by)} of ${count(nodes)} nodes count requests.${by < nodes && " The band has gaps where none of them owns keys."}</p>`;
 }
 
 export function LensBottom({ view }) {
@@ -40,6 +47,6 @@ export function LensBottom({ view }) {
         const isNamed = to - free > 62;
         if (isNamed) free = to;
         return html`<g class="h${v.hue}"><rect x=${begin} width=${Math.max(0, to - begin - 1)} y=${62 - 50 * (v.share / top)} height=${50 * (v.share / top)} class="lens-bar" /><rect x=${begin} width=${Math.max(0, to - begin)} y="66" height="14" fill="currentColor" opacity=".7" />
-          <circle class="disc ${v.isDown ? "bad" : ""}" cx=${to} cy="73" r="5" />${isNamed && html`<text x=${Math.max(0, to)} y="98" text-anchor=${to < 40 ? "start" : to > width - 40 ? "end" : "middle"}>${v.name}</text>`}</g>`;
+          <circle class="disc ${v.mark === "dead" ? "bad" : ""}" cx=${to} cy="73" r="5" />${isNamed && html`<text x=${Math.max(0, to)} y="98" text-anchor=${to < 40 ? "start" : to > width - 40 ? "end" : "middle"}>${v.name}</text>`}</g>`;
       })}</svg></section>`;
 }

@@ -10,18 +10,23 @@ const R = 250;
 // The number that the tint of the band shows. A recording does not count requests.
 export const bandBy = () => (store.bandBy === "requests" && health() === "played" ? "nodes" : store.bandBy);
 
-// The bins of a view: the number of vnodes, the largest arc, the keys, the dead, the suspected.
+// The bins of a view: the number of vnodes, the largest arc, the keys, the dead, those that do not respond, the suspected.
 export function binsOf(view) {
-  const bins = Array.from({ length: BINS }, () => ({ count: 0, arc: 0, keys: 0, dead: 0, suspect: 0 }));
+  const bins = Array.from({ length: BINS }, () => ({ count: 0, arc: 0, keys: 0, dead: 0, unreachable: 0, suspect: 0 }));
   for (const vnode of view.vnodes) {
     const bin = bins[Math.min(BINS - 1, Math.floor(vnode.x * BINS))];
     bin.count += 1;
     bin.arc = Math.max(bin.arc, vnode.share);
     bin.keys += vnode.keys ?? 0;
-    if (vnode.isDown) bin.dead += 1;
-    else if (vnode.mark === "suspect") bin.suspect += 1;
+    if (vnode.mark in bin) bin[vnode.mark] += 1;
   }
   return bins;
+}
+
+// The words below the number of nodes.
+export function downText(view) {
+  const lost = view.missing.length ? `, ${count(view.missing.length)} without an answer` : "";
+  return `nodes, ${count(view.down.filter((node) => node.mark === "dead").length)} of them dead${lost}`;
 }
 
 export function inLens(view) {
@@ -81,21 +86,23 @@ export class BigRing {
     const { faint, bar, warn, bad, text, mute } = this.inks;
     const turn = turnOf;
     const bins = binsOf(view);
-    const asked = store.binRequests ?? []; // only the server has the requests
-    const tints = bins.map((bin, i) => ({ nodes: bin.count, keys: bin.keys, requests: asked[i] ?? 0 }[bandBy()]));
+    const asked = store.binRequests?.requests ?? []; // only the server has the requests
+    const tints = bins.map((bin, i) => ({ nodes: bin.count, keys: bin.keys, requests: asked[i] ?? null }[bandBy()]));
     const most = Math.max(1, ...tints);
     const mean = 1 / Math.max(1, view.members.length);
     const top = Math.max(8 * mean, ...bins.map((bin) => bin.arc));
     bins.forEach((bin, i) => {
       const a = turn(i / BINS);
       const b = turn((i + 1) / BINS);
-      g.globalAlpha = 0.16 + 0.8 * (tints[i] / most);
-      g.strokeStyle = faint;
-      g.lineWidth = 17;
-      g.beginPath();
-      g.arc(0, 0, R, a, b + 0.001);
-      g.stroke();
-      g.globalAlpha = 1;
+      if (tints[i] !== null) { // no tint says that no node of the bin was asked
+        g.globalAlpha = 0.16 + 0.8 * (tints[i] / most);
+        g.strokeStyle = faint;
+        g.lineWidth = 17;
+        g.beginPath();
+        g.arc(0, 0, R, a, b + 0.001);
+        g.stroke();
+        g.globalAlpha = 1;
+      }
       const middle = (a + b) / 2;
       const height = 60 * Math.sqrt(bin.arc / top);
       g.strokeStyle = bin.arc > 8 * mean ? warn : bar;
@@ -104,8 +111,8 @@ export class BigRing {
       g.moveTo((R + 14) * Math.cos(middle), (R + 14) * Math.sin(middle));
       g.lineTo((R + 14 + height) * Math.cos(middle), (R + 14 + height) * Math.sin(middle));
       g.stroke();
-      if (bin.dead || bin.suspect) {
-        g.strokeStyle = bin.dead ? bad : warn;
+      if (bin.dead || bin.unreachable || bin.suspect) {
+        g.strokeStyle = bin.dead ? bad : bin.unreachable ? mute : warn;
         g.lineWidth = 1.6;
         g.beginPath();
         g.arc((R - 22) * Math.cos(middle), (R - 22) * Math.sin(middle), 2.6, 0, 7);
@@ -119,7 +126,7 @@ export class BigRing {
     g.fillStyle = mute;
     const size = Math.max(12.5, 12.5 / scaleOf(this.rect)); // text keeps its size in a small picture
     g.font = `${size}px Inter, system-ui, sans-serif`;
-    g.fillText(`nodes, ${count(view.down.length)} of them dead`, 0, 12 + 1.3 * size);
+    g.fillText(downText(view), 0, 12 + 1.3 * size);
   }
 
   stop() {}

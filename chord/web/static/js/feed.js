@@ -83,17 +83,23 @@ function mergePeer(lines, open, event, fields, node, nameOf) {
 
 // The numbers of events until a time, by what happened, the most frequent first: [word, icon, tone, number].
 export function counts(log, until) {
-  const found = new Map();
+  const end = until ?? Infinity;
+  let seen = log.counted; // a later moment goes on from an earlier one
+  if (!seen || seen.first !== log.events[0] || seen.end > end) seen = { first: log.events[0], next: 0, found: new Map() };
+  log.counted = { ...seen, end };
+  let { found } = seen;
   const count = (word, icon, tone) => found.set(word, [word, icon, tone, (found.get(word)?.[3] ?? 0) + 1]);
-  for (const event of log.events) {
-    if (until !== null && event.t > until) break;
+  for (; log.counted.next < log.events.length; log.counted.next += 1) {
+    const event = log.events[log.counted.next];
+    if (event.t > end) break;
     const { state, how } = event.fields ?? {};
     if (event.kind === "PeerChanged") count(...(VERDICTS[state] ?? [state, "half", "mute"]));
     else if (event.kind === "NodeStateChanged" && state in ENDS) count(ENDS[state], "half", "mute");
     else if (event.kind === "ArcGained" && how === "taken_over") count("arcs taken over", "arc", "mute");
     else if (event.kind in KINDS) count(...KINDS[event.kind]);
   }
-  for (const fault of log.faults) if (until === null || fault.t <= until) count(`faults: ${fault.do}`, "cut", fault.do === "heal" ? "path" : "bad");
+  found = new Map(found);
+  for (const fault of log.faults) if (fault.t <= end) count(`faults: ${fault.do}`, "cut", fault.do === "heal" ? "path" : "bad");
   return [...found.values()].sort((a, b) => b[3] - a[3]);
 }
 

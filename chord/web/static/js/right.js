@@ -6,7 +6,7 @@ import { powerText, stepsOf, viaText } from "./lookup.js";
 import { html, Facts, Icon, Meter, NodeDot, Segments, useEffect, useState } from "./parts.js";
 import { STATES } from "./ring.js";
 import { currentLog, currentView, find, goStep, hasContact, health, lookUp, say, selectNode, set, store } from "./store.js";
-import { exactSuccessors, names } from "./view.js";
+import { derive, exactSuccessors, names } from "./view.js";
 
 export function Right() {
   const tabs = [["lookup", "Lookup"], ["node", "Node"], ["key", "Key"]];
@@ -197,28 +197,27 @@ function Fingers({ view, vnode }) {
 
 function Demo({ node, isDown }) {
   if (!store.server.isDemo || health() === "played" || !hasContact()) return null;
-  const act = (what) => api.chaos(what, node.name).then(() => say(`${node.name}: ${what}`), (error) => say(error.message));
-  const half = halfFrom(node);
-  const split = () => api.partition(half).then(() => say(`The network is cut: ${half.join(", ")} and the others`), (error) => say(error.message));
+  const act = (what) => api.chaos(what, node.address).then(() => say(`${node.name}: ${what}`), (error) => say(error.message));
+  const split = () => api.partition(halfFrom(node)).then(({ groups }) => say(`The network is cut: ${groups.map((group) => names(group)).join(" | ")}`), (error) => say(error.message));
   const heal = () => api.heal().then(() => say("The network is whole again"), (error) => say(error.message));
+  // The faults of the last 15 minutes are a hint only: a shell can stop and wake processes, too.
   const isFrozen = store.live?.faults.findLast((fault) => ["stop", "wake", "kill"].includes(fault.do) && fault.groups.flat().includes(node.name))?.do === "stop";
   const isSplit = store.live?.faults.findLast((fault) => ["partition", "heal"].includes(fault.do))?.do === "partition";
   return html`<section><h2 class="minor">Demo ring</h2><div class="row">
-    ${isFrozen ? html`<button type="button" class="button" onClick=${() => act("thaw")}><${Icon} name="play" tone="own" />Thaw ${node.name}</button>
-        <button type="button" class="button danger" onClick=${() => act("kill")}>Kill ${node.name}</button>`
-      : isDown ? html`<button type="button" class="button" onClick=${() => act("start")}><${Icon} name="up" tone="own" />Start ${node.name} again</button>`
-      : html`<button type="button" class="button danger" onClick=${() => act("kill")}>Kill ${node.name}</button>
-        <button type="button" class="button" onClick=${() => act("freeze")}>Freeze</button>
-        <button type="button" class="button" onClick=${() => act("leave")}>Leave</button>`}</div>
-    <div class="row gap">${isSplit ? html`<button type="button" class="button" onClick=${heal}><${Icon} name="link" tone="path" />Heal the network</button>`
-      : half.length > 0 && html`<button type="button" class="button danger" onClick=${split} title=${`${half.join(", ")} and all others no longer reach each other`}><${Icon} name="cut" />Split the network here</button>`}</div></section>`;
+    ${(isFrozen || isDown) && html`<button type="button" class="button" onClick=${() => act("thaw")}><${Icon} name="play" tone="own" />Thaw ${node.name}</button>`}
+    ${isDown && html`<button type="button" class="button" onClick=${() => act("start")}><${Icon} name="up" tone="own" />Start ${node.name} again</button>`}
+    ${(isFrozen || !isDown) && html`<button type="button" class="button danger" onClick=${() => act("kill")}>Kill ${node.name}</button>`}
+    ${!isFrozen && !isDown && html`<button type="button" class="button" onClick=${() => act("freeze")}>Freeze</button>
+      <button type="button" class="button" title="It hands over its keys and leaves. With --data, it only stops and keeps its place." onClick=${() => act("leave")}>Leave</button>`}</div>
+    <div class="row gap">${!isSplit && Object.keys(store.live?.live.nodes ?? {}).length > 1 && html`<button type="button" class="button danger" onClick=${split} title=${`Half of the nodes, clockwise from ${node.name}, and all others no longer reach each other`}><${Icon} name="cut" />Split the network here</button>`}
+      <button type="button" class="button" onClick=${heal}><${Icon} name="link" tone="path" />Heal the network</button></div></section>`;
 }
 
-// The nodes of half of the circle, clockwise from a node; none if there is no other node.
-function halfFrom(node) {
-  const order = currentView().members;
+// The addresses of half of the circle now, clockwise from a node. The page may show an earlier moment.
+export function halfFrom(node) {
+  const order = derive(store.live.live, store.live).members;
   const begin = Math.max(0, order.findIndex((vnode) => vnode.node === node.address));
-  const nodes = [...new Set([...order.slice(begin), ...order.slice(0, begin)].map((vnode) => vnode.name))];
+  const nodes = [...new Set([...order.slice(begin), ...order.slice(0, begin)].map((vnode) => vnode.node))];
   return nodes.slice(0, Math.floor(nodes.length / 2));
 }
 

@@ -462,7 +462,7 @@ function tintOf(vnode, { colorBy, view, requests }, hue) {
     const most = Math.max(1, ...view.members.map((one) => one.keys / (one.share || 1)));
     return ["hx", 0.25 + 0.75 * Math.min(1, vnode.keys / (vnode.share || 1) / most)];
   }
-  if (colorBy === "requests") return ["hx", 0.2 + 0.8 * (requests.get(vnode.id) ?? 0)];
+  if (colorBy === "requests") return ["hx", requests.has(vnode.id) ? 0.2 + 0.8 * requests.get(vnode.id) : 0.05]; // a node that is not asked is pale
   if (colorBy === "copies") {
     const lacks = view.incomplete.some((part) => clockwise(part.from, vnode.x) <= part.length);
     return [lacks ? "hwarn" : "hown", 0.8];

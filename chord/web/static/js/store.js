@@ -105,6 +105,7 @@ export function ageMs() {
 // -- the server ---------------------------------------------------------------------------------------
 
 let events = null;
+let hello = null; // the latest one
 let baseMs = 0;
 let retry = 0;
 
@@ -127,7 +128,10 @@ export function connect() {
   on("lookup", (lookup) => store.operations.push(lookup) > 200 && store.operations.shift());
   on("metrics", onMetrics);
   on("check", (check) => set({ check }));
-  on("reset", () => { store.live = null; });
+  on("reset", () => { // the state that follows begins a new log
+    store.live = null;
+    if (hello.ring.bits) newLive(hello);
+  });
   events.onerror = () => {
     store.server.isOpen = false;
     store.server.error ??= "The dashboard's server does not respond.";
@@ -140,18 +144,20 @@ export function connect() {
   };
 }
 
-function onHello({ ring, source, at_ms: atMs, write, demo }) {
+function onHello(message) {
+  hello = message;
+  const { ring, source, write, demo } = message;
   const wasWithoutRing = store.source === "live" && !store.live;
   Object.assign(store, { source });
   Object.assign(store.server, { mayWrite: write, isDemo: demo });
   if (!ring.bits) return;
   if (wasWithoutRing && source === "live") {
-    newLive(ring, source, atMs);
+    newLive(message);
     connect(); // the stream began before the ring was known, so it has no whole state
-  } else if (!store.live || store.live.header.bits !== ring.bits) newLive(ring, source, atMs);
+  } else if (!store.live || store.live.header.bits !== ring.bits) newLive(message);
 }
 
-function newLive(ring, source, atMs) {
+function newLive({ ring, source, at_ms: atMs }) {
   baseMs = atMs;
   store.live = new Log({ ...BLANK, ...ring, source, began_ms: atMs, clock: "wall" }, KEPT_S);
 }
