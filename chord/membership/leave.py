@@ -102,7 +102,7 @@ class Departures:
         """Handle an operator's order to forget a node: stop waiting for the node and its records.
 
         The vnodes in `request.living` belong to another node at the same address, and still count. A forgotten owner
-        counts as left. Otherwise its mark would return with the mark of the next owner, whose arc begins behind it.
+        counts as left. Otherwise its mark would return with the mark of the next owner behind it.
         """
         now = self._host.peers.now()
         living = frozenset(request.living)

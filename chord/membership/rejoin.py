@@ -87,7 +87,7 @@ class Rejoin:
                 others.append(self._host.address)
             if await self._has_joined(others, asked if last.start is not None else []):
                 return
-            states = await self._states_of(asked, (), {})  # a stalled network may have hidden the members
+            states = await self._states_of(asked, (), {}, None)  # a stalled network may have hidden the members
             members = [address for address, state in states.items() if state in ("member", "leaving")]
         self._vnode.answered = tuple(states)
         living = [c for c in last.successors if c.address in states or c.id in self._host.vnodes]
@@ -146,17 +146,13 @@ class Rejoin:
             await trio.sleep(self._host.jitter(self._host.timing.resume_s))
             states: dict[str, str] = {}
             with suppress(*FATAL):  # the join gets the same error
-                states = await self._states_of(asked, (), {})
+                states = await self._states_of(asked, (), {}, None)
             if not {"member", "leaving"}.intersection(states.values()):
                 scope.cancel()
                 return
 
     async def _states_of(
-        self,
-        contacts: list[Contact | str],
-        named: Collection[str],
-        returning: dict[str, None],
-        former: str | None = None,
+        self, contacts: list[Contact | str], named: Collection[str], returning: dict[str, None], former: str | None
     ) -> dict[str, str]:
         """Return the state of each node that replies, by address; see `PingReply`.
 
@@ -177,7 +173,7 @@ class Rejoin:
         states: dict[str, str] = {}
         refused: dict[str, ChordError] = {}
         addresses = list(dict.fromkeys(c if isinstance(c, str) else c.address for c in contacts))
-        unheard = {address for address in addresses if address in named or address == former}
+        unheard = {*named, former}.intersection(addresses)
 
         def is_copy(address: str, error: ChordError) -> bool:
             return address == former and isinstance(error, DuplicateId)
@@ -219,8 +215,8 @@ class Rejoin:
                 for address in addresses:
                     nursery.start_soon(ask, address, scope)
         for address, error in refused.items():
-            is_named = address in named and isinstance(error, OtherRing)
-            if is_copy(address, error) or is_named or (not states and address != former):
+            is_other = isinstance(error, OtherRing) and address in named
+            if is_copy(address, error) or is_other or (not states and address != former):
                 raise error
         return states
 

@@ -143,7 +143,7 @@ def test_log_after_within_bytes_comes_in_pages_without_gaps() -> None:
 
 
 def store_of_makers(makers: int) -> Store:
-    """Return a store whose log has one entry of each of many makers."""
+    """Return a store with one entry of each of many makers in its log."""
     one = store()
     for number in range(makers):
         one.apply(Batch(notes={MAKER: b"maker%03d" % number}))
