@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from chord.errors import ChordError, Overloaded
+from chord.errors import ChordError, Overloaded, PeerLost, PeerUnreachable
 from chord.observe.model import PARTS, RingModel, RingShape, event_fields
 from chord.views.dashboard import GONE
 from chord.web.history import KEPT_S, RingHistory
@@ -17,6 +17,9 @@ from chord.wire.messages import Describe, DescribeReply, GetEvents, GetEventsRep
 
 POLL_S: Final = 1.0
 """The least time between two polls of one kind at one node, in seconds."""
+
+VERDICT_S: Final = 0.1
+"""The same time after events with a new verdict on a peer, in seconds. A suspect peer is often dead soon."""
 
 NODES_IN_FULL_MAX: Final = 64
 """The largest number of nodes that are all polled once per `POLL_S`. More nodes are polled in turn."""
@@ -197,12 +200,14 @@ class Aggregator:
             self._push(max(now_s, poll.sent_s + POLL_S), poll.address, "describe")
         else:
             is_complete = self._on_events(node, poll.address, reply, now_s)
-            self._push(max(now_s, poll.sent_s + POLL_S) if is_complete else now_s, poll.address, "events")
+            pause_s = VERDICT_S if any(event.kind == "PeerChanged" for event in reply.events) else POLL_S
+            self._push(max(now_s, poll.sent_s + pause_s) if is_complete else now_s, poll.address, "events")
 
     def on_error(self, poll: Poll, error: ChordError, now_s: float) -> None:
         """Note that a poll ended in an error, and schedule the next attempt.
 
-        A node without an answer to `Describe` becomes unreachable in the state.
+        A node without an answer to `Describe` becomes unreachable in the state. If its connection ends, as after a
+        kill, that request is due at once.
         """
         node = self._asked(poll)
         if node is None:
@@ -211,6 +216,8 @@ class Aggregator:
             node.may_wait = node.may_wait and not isinstance(error, Overloaded)
             pause_s = POLL_S if node.lost_s is None else RETRY_S_MAX
             self._push(max(now_s, poll.sent_s + pause_s), poll.address, "events")
+            if node.lost_s is None and isinstance(error, PeerLost | PeerUnreachable):
+                self._push(now_s, poll.address, "describe")
         else:
             self._on_miss(node, poll, now_s)
 

@@ -15,6 +15,7 @@ from chord.web.aggregator import (
     NODES_IN_FULL_MAX,
     POLL_S,
     RETRY_S_MAX,
+    VERDICT_S,
     Aggregator,
     Poll,
 )
@@ -198,6 +199,35 @@ def test_events_of_a_restarted_node_begin_again() -> None:
     world.run(4.0)
     events = [one.line.content for one in world.aggregator.history.since(0) or [] if one.line.letter == "e"]
     assert [event["seq"] for event in events] == [1, 2, 1, 2, 3, 4, 5]  # type: ignore[index]
+
+
+def test_verdict_on_a_peer_brings_the_next_poll_of_events_soon() -> None:
+    aggregator = Aggregator(["a:1"], 0.0)
+    _, events = aggregator.due(0.0)
+    fields = (("address", "b:1"), ("state", "suspect"), ("reason", "refused"))
+    verdict = EventInfo(1, 0, 0, "a:1", None, "PeerChanged", fields)
+    aggregator.on_reply(events, GetEventsReply((verdict,), 1, 0, 1, 0, 0), 0.05)
+    assert aggregator.due(VERDICT_S - 0.01) == []
+    (soon,) = aggregator.due(VERDICT_S)
+    assert soon.kind == "events"
+    aggregator.on_reply(soon, GetEventsReply((), 1, 0, 1, 0, 0), VERDICT_S + 0.05)
+    assert aggregator.due(VERDICT_S + POLL_S - 0.01) == []
+
+
+def test_end_of_the_events_of_a_node_makes_its_status_due() -> None:
+    """A killed node ends its stream at once, and its next status would be due only after a while."""
+    world = World(statuses(IDS))
+    world.run(2.0)
+    address, aggregator = "127.0.0.1:9001", world.aggregator
+    polls = aggregator.due(4.0)
+    for poll in polls:
+        if poll.address != address:
+            continue
+        if poll.kind == "describe":
+            aggregator.on_reply(poll, world.answer(poll), 4.0)
+        else:
+            aggregator.on_error(poll, PeerUnreachable(address), 4.1)
+    assert [poll.kind for poll in aggregator.due(4.1) if poll.address == address] == ["describe"]
 
 
 def test_node_with_too_many_watchers_gets_no_long_polls() -> None:
