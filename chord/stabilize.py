@@ -322,6 +322,7 @@ class Stabilizer:
         try:
             for _ in range(BUSY_RETRIES_MAX + DISCARDS_MAX):
                 seen = ring.observed
+                asked_at = trio.current_time()
                 try:
                     reply = await self._peers.call(contact, GetRing(adopt=contact.id != self._vnode.id), GetRingReply)
                 except UnknownVnode as error:
@@ -341,7 +342,7 @@ class Stabilizer:
                     return None
                 except ChordError:
                     return None
-                self._peers.took_its_place(contact, is_owner=reply.owned_from is not None)
+                self._peers.took_its_place(contact, asked_at, is_owner=reply.owned_from is not None)
                 if ring.observed == seen:
                     self._host.tell(transition(contact, reply.successors))
                     self._learn_unreachable(contact, reply)

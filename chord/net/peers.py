@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, KeysView
+from collections.abc import Callable, Collection, Container, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -28,6 +28,7 @@ from chord.events import Emit, PeerChanged
 from chord.ids import Point
 from chord.net.calls import Caller, Calls, RequestHandler, no_handler, reply_of
 from chord.net.failure_detector import FailureDetector
+from chord.net.goodbyes import Goodbyes
 from chord.wire.messages import Contact, Hello, PeerState, Ping, PingReply, Reply, Request
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ R = TypeVar("R", bound=Reply)
 
 RESUMES_MAX = 4  # in units of `resume_s`
 NOT_READY_MAX = 64
-LEFT_MAX = 1024
 STALLED_MS = 50  # while its disk hangs, a node retries calls to its own vnodes after this long
 
 
@@ -54,6 +54,7 @@ class Peers:
         address: this node's advertised address; "" until it is known.
         failure_detector: the state and the timeout of each address.
         passive: the passive list: unreachable vnodes that are probed for their return.
+        goodbyes: the vnodes that left for good.
         calls_made: number of calls to other nodes since the start.
         transitions: number of changes of the states of peers since the start, by the new state.
     """
@@ -64,8 +65,7 @@ class Peers:
         self.address = ""
         self.failure_detector = FailureDetector(timing)
         self.passive = PassiveList(timing, limits.passive_max, limits.unreachable_max)
-        self._left: dict[Point, None] = {}  # the latest last
-        self._returned: dict[Point, None] = {}  # left once, and were seen to own an arc again
+        self.goodbyes = Goodbyes()
         self._handler: RequestHandler = no_handler
         self.calls_made = 0
         self.transitions: Counter[PeerState] = Counter()
@@ -255,33 +255,22 @@ class Peers:
         self.give_up(list(vnodes))
 
     def give_up(self, vnodes: Collection[Point]) -> None:
-        """Note that vnodes, given by their ids, have left for good, as they said themselves or an operator said.
-
-        So it does not matter that this node may have seen them return after an earlier goodbye.
-        """
+        """Note that vnodes, given by their ids, have left for good, as they said themselves or an operator said."""
         for point in vnodes:
-            self._returned.pop(point, None)
-        self.learn_left(vnodes)
+            self.learn_left(point, self.now())
 
-    def learn_left(self, vnodes: Iterable[Point]) -> None:
-        """Note that vnodes, given by their ids, have left for good, as other nodes report.
+    def learn_left(self, vnode: Point, at: float) -> None:
+        """Note that a vnode, given by its id, had left for good by the time `at`, as another node reports.
 
-        This node waits for them no longer. A vnode that this node saw return after a goodbye is skipped: the report may
-        refer to that earlier goodbye. Only `give_up` counts it as left again.
+        This node waits for it no longer, unless the vnode has owned an arc since.
         """
-        for point in vnodes:
-            if point not in self._returned:
-                self.passive.forget(point)
-                _put_last(self._left, point)
-
-    @property
-    def left(self) -> KeysView[Point]:
-        """The ids of vnodes that left for good and have not been members since, the latest departure last."""
-        return self._left.keys()
+        self.goodbyes.said(vnode, at)
+        if vnode in self.goodbyes:
+            self.passive.forget(vnode)
 
     def is_known_to_have_left(self, contact: Contact) -> bool:
         """Whether a vnode left for good and has not been a member since."""
-        return contact.id in self._left
+        return contact.id in self.goodbyes
 
     def has_paused(self, address: str, *, is_only_copy: bool) -> None:
         """Note that a node stops for a while and keeps its records on disk.
@@ -341,18 +330,17 @@ class Peers:
                 return False
             return pong.state == "joining" or self.has_lost_its_place(contact)
 
-    def took_its_place(self, contact: Contact, *, is_owner: bool) -> None:
+    def took_its_place(self, contact: Contact, asked_at: float, *, is_owner: bool) -> None:
         """Note that a vnode answered as a member of the ring.
 
         Args:
             contact: the vnode.
-            is_owner: whether the vnode owns an arc. If it does, a vnode that had left has joined again. A leaver owns
-                no arc when it says goodbye, so a late answer of a leaver does not revoke the goodbye.
+            asked_at: when it was asked, in seconds on the event loop's clock.
+            is_owner: whether the vnode owns an arc. If it does, a vnode that had left has joined again.
         """
         self._not_ready.pop(contact, None)
-        if is_owner and contact.id in self._left:
-            del self._left[contact.id]
-            _put_last(self._returned, contact.id)
+        if is_owner:
+            self.goodbyes.owned(contact.id, asked_at)
 
     def has_lost_its_place(self, contact: Contact) -> bool:
         """Note a vnode's answer that it has not rejoined the ring yet; return whether to give it up.
@@ -377,14 +365,6 @@ class Peers:
     def srtt(self, contact: Contact) -> float:
         """Return the smoothed round-trip time to a vnode's node in seconds; 0.001 if none was measured."""
         return self.failure_detector.srtt(contact.address) or 0.001
-
-
-def _put_last(points: dict[Point, None], point: Point) -> None:
-    """Add a point as the latest, and drop the oldest points beyond `LEFT_MAX`."""
-    points.pop(point, None)
-    points[point] = None
-    while len(points) > LEFT_MAX:
-        del points[next(iter(points))]
 
 
 def _not_an_answer(address: str, request: Request, reply: Reply) -> MalformedMessage:

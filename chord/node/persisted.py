@@ -9,6 +9,7 @@ import msgspec
 
 from chord.ids import Arc, Point
 from chord.membership.join import LastTime
+from chord.net.goodbyes import AGE_MS_MAX
 from chord.ring.context import NodeContext
 from chord.ring.ownership import Mark, Ownership
 from chord.ring.vnode import Vnode
@@ -73,7 +74,7 @@ def to_keep(host: NodeContext, last: Kept | None, *, has_left: bool) -> Kept:
         successors=ring_constants.successors,
         replicas=ring_constants.replicas,
         cluster=ring_constants.cluster,
-        left=tuple(host.peers.left),
+        left=tuple(host.peers.goodbyes.latest()),
         forgotten=tuple({pair: None for vnode in own for pair in vnode.preference_list.forgotten_addresses()}),
     )
     return now if last is None else _still_kept(last, now, own)
@@ -112,7 +113,10 @@ def recall(kept: Kept, host: NodeContext) -> None:
 
     If the store is still the one from before the restart, also restore in which arcs each vnode was in sync.
     """
-    host.peers.learn_left([point for point in kept.left if point not in host.vnodes])
+    long_ago = host.peers.now() - AGE_MS_MAX / 1000  # a vnode may have joined again while this node was away
+    for point in kept.left:
+        if point not in host.vnodes:
+            host.peers.learn_left(point, long_ago)
     for address, living in kept.forgotten:
         for own in host.vnodes.values():
             now, forgotten_max = host.peers.now(), host.limits.forgotten_max

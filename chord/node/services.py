@@ -10,6 +10,7 @@ from chord.membership.gossip import MemberGossip
 from chord.membership.join import Membership
 from chord.membership.rejoin import Rejoin
 from chord.net.calls import Answer, Caller
+from chord.net.goodbyes import age_ms
 from chord.net.handlers import HandlerTable, handler_table, handles
 from chord.net.steps import Steps
 from chord.replication.anti_entropy import AntiEntropy
@@ -114,7 +115,9 @@ class VnodeServices:
         """Find the neighbours of a point, starting at this vnode."""
         host = self.vnode.host
         predecessor, successor = await self.shared.lookups.neighbours(request.point, self.vnode.me)
-        return FindNeighboursReply(predecessor, successor, host.hello_policy.ring_id, request.point in host.peers.left)
+        left_at = host.peers.goodbyes.said_at(request.point)
+        left_ms = 0 if left_at is None else age_ms(host.peers.now(), left_at)
+        return FindNeighboursReply(predecessor, successor, host.hello_policy.ring_id, left_at is not None, left_ms)
 
     @handles(GetMany, PutMany)
     def on_batch(self, request: BatchRequest) -> Answer:

@@ -22,6 +22,7 @@ from chord import events
 from chord.errors import ChordError, NotOwner
 from chord.ids import Arc, Point
 from chord.replication.sync import ReplicaSync, SyncOutcome
+from chord.ring import marked_arcs
 from chord.ring.ownership import Mark
 from chord.ring.preference_list import ReplicaSet
 from chord.ring.vnode import Vnode
@@ -315,10 +316,9 @@ class AntiEntropy:
             mark: the part, as this vnode marked it.
         """
         reply = await self._host.peers.call(owner, GetRing(adopt=False), GetRingReply)
-        own, now = self._vnode.ownership, trio.current_time()
+        own = self._vnode.ownership
         if mark in own.marks:  # otherwise another vnode owns the part by now
-            waits = (Mark(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in reply.marks)
-            own.learn_marks(mark.arc, waits)
+            own.learn_marks(mark.arc, marked_arcs.from_others(reply.marks, self._host.peers))
 
     def _note_growth(self) -> None:
         """Note when the arc last grew: before, another vnode owned the new part."""

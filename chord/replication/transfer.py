@@ -22,7 +22,8 @@ from chord.net.handlers import handles
 from chord.replication.records import Records
 from chord.replication.sync import ReplicaSync
 from chord.replication.transfer_source import Outbound, TransferFailed, TransferSender
-from chord.ring.ownership import Giving, Mark
+from chord.ring import marked_arcs
+from chord.ring.ownership import Giving
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.store.identity import SaveState
 from chord.wire.messages import Abandon, Contact, Done, HandOver, JoinArc, StorePage, Switch, TransferInfo
@@ -132,7 +133,8 @@ class Transfers:
         start = self._own.start
         assert start is not None
         if self.outbound is None:
-            self._host.peers.took_its_place(joiner, is_owner=True)  # an earlier goodbye no longer counts
+            peers = self._host.peers
+            peers.took_its_place(joiner, peers.now(), is_owner=True)  # an earlier goodbye no longer counts
             if self._vnode.preference_list.is_forgotten(joiner):
                 self._vnode.preference_list.is_back(joiner.address)
             self.outbound = Outbound(request.session, joiner, Arc(start, joiner.id), "join", trio.current_time())
@@ -304,7 +306,7 @@ class Transfers:
             return self._acknowledged()
         inbound = self._session(request.session)
         now = trio.current_time()
-        marks = [Mark(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in request.marks]
+        marks = marked_arcs.from_others(request.marks, self._host.peers)
         arc = Arc(request.arc_start, request.arc_end)
         happened = self._own.receive(arc, request.epoch, request.boundary, marks, request.before)
         if not happened:
@@ -316,7 +318,8 @@ class Transfers:
             self._own.doubt(arc)
         for down in request.unreachable:
             self._vnode.preference_list.became_unreachable(down.contact, now - down.since_ms / 1000)
-        self._learn_left(request.left)
+        ages_ms = request.left_ms or (0,) * len(request.left)
+        self._learn_left(zip(request.left, ages_ms, strict=False))
         self._learn_passive(request.passive)
         self._switched = [*self._switched[1 - SESSIONS_REMEMBERED :], request.session]
         inbound.is_switched = True
@@ -343,11 +346,13 @@ class Transfers:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _learn_left(self, vnodes: Iterable[Point]) -> None:
-        """Remember vnodes that have left, because a node that was away may ask about them."""
-        ring = self._vnode.ring
+    def _learn_left(self, vnodes: Iterable[tuple[Point, int]]) -> None:
+        """Remember vnodes that have left, and how long ago, in ms: a node that was away may ask about them."""
+        ring, now = self._vnode.ring, self._host.peers.now()
         listed = {contact.id for contact in (*ring.successors, *ring.predecessors)} | self._host.vnodes.keys()
-        self._host.peers.learn_left([point for point in vnodes if point not in listed])
+        for vnode, left_ms in vnodes:
+            if vnode not in listed:
+                self._host.peers.learn_left(vnode, now - left_ms / 1000)
 
     def _learn_passive(self, contacts: Iterable[Contact]) -> None:
         """Put unreachable nodes that the giver knows on the passive list, to be probed.

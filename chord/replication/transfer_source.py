@@ -14,9 +14,11 @@ import trio
 
 from chord.errors import NO_REPLY, Behind, ChordError, DefiniteError
 from chord.ids import Arc
+from chord.net.goodbyes import age_ms
 from chord.replication.records import Records
 from chord.replication.replica import in_frames
 from chord.replication.sync import ReplicaSync
+from chord.ring import marked_arcs
 from chord.ring.context import PAGE_RECORDS_SERVING
 from chord.ring.ownership import Giving, marks_within
 from chord.ring.vnode import RETRY_MS, Vnode
@@ -25,7 +27,6 @@ from chord.wire.messages import (
     LIST_ENTRIES_MAX,
     Contact,
     Done,
-    MarkedArc,
     Record,
     StorePage,
     Switch,
@@ -292,16 +293,14 @@ class TransferSender:
         if not await self._save() and self._host.constants.replicas == 1:
             raise TransferFailed("node.json cannot be written")
         now = trio.current_time()
-        marks = tuple(
-            MarkedArc(m.arc.start, m.arc.end, m.dead, int(1000 * (now - m.since)))
-            for m in marks_within(self._own.marks, giving.arc)
-        )
+        marks = marked_arcs.to_others(marks_within(self._own.marks, giving.arc), self._host.peers)
         between = [  # down vnodes between the receiver and this vnode are behind the receiver
             UnreachableVnode(m.dead, int(1000 * max(0.0, now - m.since)))
             for m in self._own.marks
             if m.dead.id not in giving.arc
         ]
         passive = [c for c in self._host.peers.passive.remembered() if c.id != outbound.to.id]
+        left = list(self._host.peers.goodbyes.latest().items())[-LIST_ENTRIES_MAX:]
         request = Switch(
             session=outbound.session,
             arc_start=giving.arc.start,
@@ -313,7 +312,8 @@ class TransferSender:
             unreachable=(*between, *self._vnode.unreachable())[:LIST_ENTRIES_MAX],
             is_in_sync=self._vnode.vouches_for(giving.arc),
             passive=tuple(passive)[-LIST_ENTRIES_MAX:],
-            left=tuple(self._host.peers.left)[-LIST_ENTRIES_MAX:],
+            left=tuple(vnode for vnode, _ in left),
+            left_ms=tuple(age_ms(now, at) for _, at in left),
         )
         while True:
             try:

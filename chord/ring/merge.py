@@ -95,17 +95,20 @@ class RingMerge:
             return
         with trio.move_on_after(2 * self._host.timing.timeout_cap_s):
             for other in await self._witnesses(around):
-                if await self._knows_that_it_left(other, unreachable):
-                    self._peers.learn_left((unreachable.id,))
+                left_at = await self._left_at(other, unreachable)
+                if left_at is not None:
+                    self._peers.learn_left(unreachable.id, left_at)
                     if self._peers.is_known_to_have_left(unreachable):
                         for vnode in self._host.vnodes.values():
                             vnode.preference_list.gone((unreachable.id,))
                     return
 
-    async def _knows_that_it_left(self, other: Contact, unreachable: Contact) -> bool:
+    async def _left_at(self, other: Contact, unreachable: Contact) -> float | None:
+        """Ask another vnode whether a down vnode has left for good; return by when, or None."""
         with suppress(ChordError):
-            return (await self._peers.call(other, FindNeighbours(unreachable.id), FindNeighboursReply)).has_left
-        return False
+            reply = await self._peers.call(other, FindNeighbours(unreachable.id), FindNeighboursReply)
+            return trio.current_time() - reply.left_ms / 1000 if reply.has_left else None
+        return None
 
     async def _witnesses(self, around: FindNeighboursReply) -> list[Contact]:
         """Return vnodes of other nodes that may have heard the goodbye of a vnode, the likeliest first.
@@ -196,12 +199,13 @@ class RingMerge:
         does not announce it.
         """
         preferences = self._vnode.preference_list
-        is_any_gone = self._peers.left or preferences.forgotten()
+        is_any_gone = self._peers.goodbyes.latest() or preferences.forgotten()
         for contact in dict.fromkeys(self._vnode.listed() if is_any_gone else ()):
             if self._peers.is_known_to_have_left(contact) or preferences.is_forgotten(contact):
                 with suppress(ChordError):
+                    asked_at = trio.current_time()
                     pong = await self._peers.call(contact, Ping(), PingReply)
-                    self._peers.took_its_place(contact, is_owner=pong.is_owner)
+                    self._peers.took_its_place(contact, asked_at, is_owner=pong.is_owner)
                     if pong.is_owner and preferences.is_forgotten(contact):
                         preferences.is_back(contact.address)
 

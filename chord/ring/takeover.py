@@ -15,6 +15,7 @@ import trio
 
 from chord.errors import NO_REPLY, ChordError, UnknownVnode
 from chord.ids import Arc, Point, between
+from chord.ring import marked_arcs
 from chord.ring.ownership import Mark, marks_within
 from chord.ring.vnode import Vnode
 from chord.stabilize import PeerGone, Stabilizer
@@ -27,7 +28,6 @@ from chord.wire.messages import (
     GetRing,
     GetRingReply,
     GiveMarks,
-    MarkedArc,
 )
 
 NAMED_ROUNDS = 10
@@ -185,11 +185,11 @@ class Takeover:
         Raises:
             ChordError, PeerGone: a vnode does not confirm, or cannot adopt marks now.
         """
-        own, now = self._vnode.ownership, trio.current_time()
+        own = self._vnode.ownership
         given: list[Mark] = []
         if self._host.constants.replicas == 1 and own.start is not None:
             given = marks_within(own.marks, Arc(own.start, owner.id))
-        marks = tuple(MarkedArc(*m.arc, m.dead, int(1000 * max(0.0, now - m.since))) for m in given)
+        marks = marked_arcs.to_others(given, self._peers)
         for _ in range(self._ring.r):
             confirmed = await self._peers.call(owner, Confirm(owner.id), ConfirmReply)
             if not marks:
@@ -295,8 +295,9 @@ class Takeover:
         """
         while True:
             try:
+                asked_at = trio.current_time()
                 reply = await self._peers.call(contact, GetRing(adopt=False), GetRingReply)
-                self._peers.took_its_place(contact, is_owner=reply.owned_from is not None)
+                self._peers.took_its_place(contact, asked_at, is_owner=reply.owned_from is not None)
                 return reply
             except UnknownVnode as error:
                 raise PeerGone from error

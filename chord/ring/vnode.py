@@ -13,8 +13,9 @@ from chord.finger import FingerTable
 from chord.ids import Arc, Point, between
 from chord.net.calls import Caller
 from chord.net.handlers import handles
+from chord.ring import marked_arcs
 from chord.ring.context import NodeContext
-from chord.ring.ownership import Mark, Ownership, OwnerVerdict
+from chord.ring.ownership import Ownership, OwnerVerdict
 from chord.ring.pointers import RingState
 from chord.ring.preference_list import Place, PreferenceList, ReplicaSet
 from chord.wire.messages import (
@@ -170,10 +171,9 @@ class Vnode:
 
         That vnode took this vnode for dead, and is about to give up its arc there.
         """
-        arc, now = self.ownership.arc, self.host.peers.now()
+        arc = self.ownership.arc
         if arc is not None and self.host.constants.replicas == 1:
-            marks = (Mark(Arc(t.start, t.end), t.dead, now - t.since_ms / 1000) for t in request.marks)
-            self.ownership.learn_marks(arc, marks)
+            self.ownership.learn_marks(arc, marked_arcs.from_others(request.marks, self.host.peers))
         return Done()
 
     @handles(Confirm)
@@ -232,11 +232,8 @@ class Vnode:
         """
         if self.host.constants.replicas > 1:
             return ()
-        now, own = self.host.peers.now(), self.ownership
-        return tuple(
-            MarkedArc(*mark.arc, mark.dead, int(1000 * max(0.0, now - mark.since)))
-            for mark in (*own.marks, *own.last.marks)[:LIST_ENTRIES_MAX]
-        )
+        marks = (*self.ownership.marks, *self.ownership.last.marks)
+        return marked_arcs.to_others(marks[:LIST_ENTRIES_MAX], self.host.peers)
 
     @property
     def waits_for(self) -> tuple[Contact, ...]:

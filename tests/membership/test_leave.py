@@ -357,8 +357,8 @@ async def test_late_answer_of_a_leaver_does_not_revoke_its_goodbye() -> None:
 async def test_planted_late_answer_that_revokes_a_goodbye_is_caught() -> None:
     took_its_place = Peers.took_its_place
 
-    def revoke(peers: Peers, contact: Contact, *, is_owner: bool) -> None:
-        took_its_place(peers, contact, is_owner=True)
+    def revoke(peers: Peers, contact: Contact, asked_at: float, *, is_owner: bool) -> None:
+        took_its_place(peers, contact, peers.now(), is_owner=True)
 
     with mock.patch.object(Peers, "took_its_place", revoke), mock.patch.object(RingMerge, "_seek", ask_no_node):
         assert await remembered_after_a_late_answer()

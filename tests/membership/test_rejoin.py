@@ -143,7 +143,7 @@ async def test_place_of_one_vnode_is_lost_though_another_is_back() -> None:
     began = trio.current_time()
     while trio.current_time() - began <= RESUMES_MAX * LOCAL.resume_s:
         assert not peers.has_lost_its_place(lost)
-        peers.took_its_place(back, is_owner=True)
+        peers.took_its_place(back, trio.current_time(), is_owner=True)
         await trio.sleep(LOCAL.stabilize_s)
     assert peers.has_lost_its_place(lost)
 
@@ -152,13 +152,16 @@ async def test_place_of_one_vnode_is_lost_though_another_is_back() -> None:
 async def test_goodbye_from_before_a_return_is_ignored() -> None:
     peers, back = Peers(None, LOCAL, lambda event: None, Limits()), Contact(Point(1), "n1:1")  # type: ignore[arg-type]
     peers.has_left(back.address, [back.id])
-    peers.learn_left([back.id])
+    said = trio.current_time()
+    peers.learn_left(back.id, said)
     assert peers.is_known_to_have_left(back)
-    peers.took_its_place(back, is_owner=True)
+    await trio.sleep(1)
+    peers.took_its_place(back, trio.current_time(), is_owner=True)
     peers.passive.add(back, trio.current_time())
-    peers.learn_left([back.id])
+    peers.learn_left(back.id, said)
     assert not peers.is_known_to_have_left(back)
     assert back.id in peers.passive
+    await trio.sleep(1)
     peers.has_left(back.address, [back.id])
     assert peers.is_known_to_have_left(back)
 

@@ -176,7 +176,7 @@ def test_denial_after_holders_joined_again_and_died_is_refused() -> None:
 @pytest.mark.slow
 def test_planted_goodbye_that_outlives_a_return_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RingMerge, "_ask_whether_back", ask_no_node)
-    monkeypatch.setattr(Peers, "took_its_place", lambda self, contact, *, is_owner: None)
+    monkeypatch.setattr(Peers, "took_its_place", lambda self, contact, asked_at, *, is_owner: None)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         testing.run(alone_after_others_left_and_joined_again, seed=1)
 
@@ -283,7 +283,7 @@ def test_list_older_than_a_goodbye_does_not_revoke_it() -> None:
 def test_planted_goodbye_that_any_list_revokes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     async def believe(self: RingMerge) -> None:
         for contact in self._vnode.listed():
-            self._peers.took_its_place(contact, is_owner=True)
+            self._peers.took_its_place(contact, trio.current_time(), is_owner=True)
 
     monkeypatch.setattr(RingMerge, "_ask_whether_back", believe)
     assert testing.run(waited_for_after_a_list_older_than_a_goodbye, seed=1) != ()

@@ -290,6 +290,7 @@ class Switch(Request, frozen=True, tag=51):
         is_in_sync: whether the giver holds every acknowledged write of the arc. If so, the receiver does now, too.
         passive: unreachable nodes that may come back with records, as far as the giver knows, for the passive list.
         left: vnodes that left for good.
+        left_ms: for each of them, how long ago it had left at the latest, in ms.
     """
 
     session: Identity
@@ -303,6 +304,7 @@ class Switch(Request, frozen=True, tag=51):
     is_in_sync: bool = False
     passive: Contacts = ()
     left: Annotated[tuple[Point, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
+    left_ms: Annotated[tuple[Count, ...], Meta(max_length=LIST_ENTRIES_MAX)] = ()
     purpose = "transfer"
 
 

@@ -70,12 +70,15 @@ class MarkedArc(msgspec.Struct, frozen=True, array_like=True, gc=False):
         start, end: the part, as an arc.
         dead: the vnode that owned it.
         since_ms: how long ago that vnode was found dead, in ms.
+        owned_ms: how long ago that vnode was last seen to own an arc, in ms. An older goodbye of it does not count.
+            None: unknown.
     """
 
     start: Point
     end: Point
     dead: Contact
     since_ms: Count
+    owned_ms: Count | None = None
 
 
 MarkedArcs: TypeAlias = Annotated[tuple[MarkedArc, ...], Meta(max_length=LIST_ENTRIES_MAX)]
@@ -422,12 +425,14 @@ class FindNeighboursReply(Reply, frozen=True, tag=134):
         successor: the vnode after the predecessor: at the point or behind it.
         ring: the ring id of the called node; None if it has none. A joiner adopts it.
         has_left: whether the called node knows that the vnode at this point has left for good.
+        left_ms: if so, how long ago it had left at the latest, in ms.
     """
 
     predecessor: Contact
     successor: Contact
     ring: Identity | None = None
     has_left: bool = False
+    left_ms: Count = 0
 
 
 class FindNeighbours(Request, frozen=True, tag=19):
