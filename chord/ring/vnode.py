@@ -245,7 +245,7 @@ class Vnode:
         return tuple(c for c in peers.passive.contacts() if not peers.is_on_its_way(c)) if self.is_stuck else ()
 
     def waits_for_at(self, point: int) -> tuple[Contact, ...]:
-        """The vnodes that may hold the only copy of a key, if they are in no replica set.
+        """Return the vnodes that may hold the only copy of a key, if they are in no replica set.
 
         If N = 1, these are the former owners of marked parts. The others are `waits_for`.
         """

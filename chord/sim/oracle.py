@@ -269,6 +269,17 @@ class Oracle:
         if stored.w_needed < wanted:
             self.complain(f"{node.name} acknowledged {model.key!r} with W = {stored.w_needed} of {wanted} needed")
 
+    def to_be_found(self, model: KeyModel) -> dict[Op, set[Node]]:
+        """Return the nodes on which a put that begins now can find each operation that it must replace.
+
+        While the oracle is lenient, a put need not replace a write that a quorum of the living members lacks. A node
+        that was away may have the write and not be a member any more. The coordinator does not ask such a node.
+        """
+        in_reach = self.accounting.in_reach(model)
+        if self.is_lenient:
+            return {op: nodes for op, nodes in in_reach.items() if self.accounting.is_in_place(model, op)}
+        return in_reach
+
     def hold_to_what_it_read(self, node: Node, model: KeyModel, op: Op, in_reach: dict[Op, set[Node]]) -> None:
         """Judge a put by the values that its coordinator must have found and replaced.
 
@@ -278,7 +289,7 @@ class Oracle:
             node: the entry node.
             model: the model of the key.
             op: the acknowledged write; only a plain put is judged.
-            in_reach: the result of `LossAccounting.in_reach` at the start of the write.
+            in_reach: the result of `to_be_found` at the start of the write.
         """
         now_s, quorum = trio.current_time(), self._constants.quorum
         left = model.left_beside(op, self.inventory.merged(model.key), quorum, now_s) if in_reach else []

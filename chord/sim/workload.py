@@ -62,7 +62,7 @@ class Attempt(NamedTuple):
         client: the name of the client.
         asked: W as the client named it; None: a quorum.
         quorum: result of `Oracle.write_quorum` when the write began.
-        in_reach: result of `LossAccounting.in_reach` when the write began.
+        in_reach: result of `Oracle.to_be_found` when the write began.
         call: its entry in the history; None: no history is written.
     """
 
@@ -289,7 +289,7 @@ class Workload:
             model = self.models[key] = KeyModel(key, node._host.circle.hash(key))
         if kind == "with context" and not model.contexts.get(client):
             kind = "put"
-        in_reach = self.accounting.in_reach(model)
+        in_reach = self.oracle.to_be_found(model)
         ttl_s = None if is_delete else self._habits.ttl_s()
         op = model.begin(kind, client=client, is_delete=is_delete, padding=self._habits.padding())
         op.calm = self.oracle.calm()

@@ -71,6 +71,14 @@ MUTANTS = (
         ("oracle: replaced",),
     ),
     Mutant(
+        "a put during an alarm reads nothing first",
+        "the same mistake as *a put reads nothing first*, in a ring that is whole before the alarm is over",
+        (Swap(Coordinator, "_must_read", _reading_for_contexts_alone),),
+        scenes.owner_writes_what_it_missed_during_an_alarm,
+        16,
+        ("oracle: replaced",),
+    ),
+    Mutant(
         "one actor for all key epochs",
         "a node that gave a key away and coordinates it again mints its dots again",
         (Swap(Records, "new_actor", lambda new: lambda self, **_: versions.actor(self._host.storage.incarnation, 0)),),

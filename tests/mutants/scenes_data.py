@@ -241,7 +241,15 @@ def owner_is_back(seed: int) -> None:
 
 def owner_writes_what_it_missed(seed: int) -> None:
     """Clients write keys while their owner is cut off. Then the owner coordinates writes before it gets these."""
+    _owner_writes_what_it_missed(seed, is_alarm_over=True)
 
+
+def owner_writes_what_it_missed_during_an_alarm(seed: int) -> None:
+    """The same writes before the alarm is over. The ring is whole again."""
+    _owner_writes_what_it_missed(seed, is_alarm_over=False)
+
+
+def _owner_writes_what_it_missed(seed: int, *, is_alarm_over: bool) -> None:
     async def scene(world: World) -> None:
         network, workload = world.ring.network, world.workload
         await workload.fill(10)
@@ -257,7 +265,7 @@ def owner_writes_what_it_missed(seed: int) -> None:
         for key in keys:
             await workload.write(world.rng.choice(others), key, "writer", "put")
         network.unfreeze(owner.name)
-        workload.oracle.is_lenient = False
+        workload.oracle.is_lenient = not is_alarm_over
         async with trio.open_nursery() as nursery:
             for key in keys:
                 nursery.start_soon(workload.write, owner, key, "writer", "put")

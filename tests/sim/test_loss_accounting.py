@@ -408,6 +408,38 @@ def test_put_must_replace_the_versions_of_ready_nodes_only(dies: tuple[int, ...]
     testing.run(main)
 
 
+@pytest.mark.parametrize("is_lenient", [False, True])
+@pytest.mark.parametrize("is_owner", [False, True])
+def test_put_may_miss_a_returned_copy_only_in_an_alarm(is_owner: bool, is_lenient: bool) -> None:
+    """A node that was away hands its copy to the owner between the put's version and its acknowledgement."""
+
+    async def main() -> None:
+        async with testing.open_ring(3, seed=1, replicas=1) as ring:
+            complaints: list[str] = []
+            oracle = Oracle(ring, ring[0]._host.constants, Counter(), complaints.append)
+            model, old, record = written(ring)
+            oracle.models[KEY] = model
+            owner = next(node for node in ring.nodes if node._host.owner_of(model.point) is not None)
+            holder = next(node for node in ring.nodes if (node is owner) == is_owner)
+            holder._host.storage.apply(Batch(puts=(record,)))
+            oracle.is_lenient = is_lenient
+            to_be_found = oracle.to_be_found(model)
+            actor, new = owner._host.storage.incarnation + bytes(7) + b"1", model.begin("put")
+            model.sent(new, b"2" * 16)
+            own = Record(KEY, (ActorClock(actor, 1, (Version(new.value, new.op_id, 2),)),))
+            model.saw(own, owner.name, is_own=True)
+            owner._host.storage.apply(Batch(puts=(versions.sync(record, own),)))
+            old.w = new.w = 1
+            old.is_strict = new.is_strict = True
+            model.acknowledged(new, versions.encode_context({actor: 1}), "client", owner.name)
+            assert oracle.is_whole(model)
+            oracle.hold_to_what_it_read(owner, model, new, to_be_found)
+            assert len(complaints) == (is_owner or not is_lenient)
+            assert all("acknowledged put 2 of b'k' and did not replace put 1" in text for text in complaints)
+
+    testing.run(main)
+
+
 def test_run_waits_for_owners_that_await_every_replica() -> None:
     async def main() -> None:
         async with testing.open_ring(6, seed=2) as ring:

@@ -41,44 +41,9 @@ from tests.support.statuses import statuses
 VISIBLE_WITHIN_S = 1.0
 
 
-@virtual
-async def test_watcher_sees_the_ring_and_a_death_in_time() -> None:
-    verdicts: list[float] = []
-
-    def note(emitted: Emitted) -> None:
-        if isinstance(emitted.event, PeerChanged) and emitted.event.state == "dead":
-            verdicts.append(trio.current_time())
-
-    async with testing.open_ring(4, seed=1, observe=note) as ring:
-        network = cast(testing.MemoryNetwork, ring.network)
-        async with (
-            chord.open_client(ring[0].address, transport=network.transport("client")) as client,
-            trio.open_nursery() as nursery,
-        ):
-            aggregator = Aggregator([ring[0].address], trio.current_time())
-            nursery.start_soon(watch, aggregator, client)
-            await trio.sleep(5)
-            exact = RingModel()
-            for node in ring.nodes:
-                exact.describe(node._local_status(PARTS))
-            assert aggregator.model.nodes.keys() == exact.nodes.keys()
-            pointers = {p: (v["predecessor"], v["successors"], v["arcs"]) for p, v in exact.vnodes.items()}
-            assert pointers == {
-                p: (v["predecessor"], v["successors"], v["arcs"]) for p, v in aggregator.model.vnodes.items()
-            }
-            dead = ring[2]
-            await ring.kill(dead)
-            while not any(dead.address in node["suspects"] for node in aggregator.model.nodes.values()):
-                await trio.sleep(0.01)
-            assert trio.current_time() - verdicts[0] <= VISIBLE_WITHIN_S
-            with trio.fail_after(10):
-                while aggregator.model.nodes[dead.address]["state"] != "unreachable":
-                    await trio.sleep(0.1)
-            nursery.cancel_scope.cancel()
-
-
-@virtual
-async def test_frozen_node_is_unreachable_soon_after_its_death() -> None:
+@asynccontextmanager
+async def watched() -> AsyncIterator[tuple[testing.TestRing, Aggregator, list[float]]]:
+    """Watch a ring of four. Yield it, its watcher, and the times at which a node took a peer for dead."""
     dead_at: list[float] = []
 
     def note(emitted: Emitted) -> None:
@@ -94,19 +59,47 @@ async def test_frozen_node_is_unreachable_soon_after_its_death() -> None:
             aggregator = Aggregator([ring[0].address], trio.current_time())
             nursery.start_soon(watch, aggregator, client)
             await trio.sleep(5)
-            frozen = ring[2].address
-            network.freeze(frozen.rpartition(":")[0])
-            while frozen not in aggregator.given_up():
-                assert aggregator.model.nodes[frozen]["state"] == "ready"
-                await trio.sleep(0.01)
-            while aggregator.model.nodes[frozen]["state"] != "unreachable":
-                await trio.sleep(0.01)
-            assert trio.current_time() - dead_at[0] <= VISIBLE_WITHIN_S
-            network.unfreeze(frozen.rpartition(":")[0])
-            with trio.fail_after(30):
-                while aggregator.model.nodes[frozen]["state"] != "ready":
-                    await trio.sleep(0.1)
+            yield ring, aggregator, dead_at
             nursery.cancel_scope.cancel()
+
+
+@virtual
+async def test_watcher_sees_the_ring_and_a_death_in_time() -> None:
+    async with watched() as (ring, aggregator, verdicts):
+        exact = RingModel()
+        for node in ring.nodes:
+            exact.describe(node._local_status(PARTS))
+        assert aggregator.model.nodes.keys() == exact.nodes.keys()
+        pointers = {p: (v["predecessor"], v["successors"], v["arcs"]) for p, v in exact.vnodes.items()}
+        assert pointers == {
+            p: (v["predecessor"], v["successors"], v["arcs"]) for p, v in aggregator.model.vnodes.items()
+        }
+        dead = ring[2]
+        await ring.kill(dead)
+        while not any(dead.address in node["suspects"] for node in aggregator.model.nodes.values()):
+            await trio.sleep(0.01)
+        assert trio.current_time() - verdicts[0] <= VISIBLE_WITHIN_S
+        with trio.fail_after(10):
+            while aggregator.model.nodes[dead.address]["state"] != "unreachable":
+                await trio.sleep(0.1)
+
+
+@virtual
+async def test_frozen_node_is_unreachable_soon_after_its_death() -> None:
+    async with watched() as (ring, aggregator, dead_at):
+        network = cast(testing.MemoryNetwork, ring.network)
+        frozen = ring[2].address
+        network.freeze(frozen.rpartition(":")[0])
+        while frozen not in aggregator.given_up():
+            assert aggregator.model.nodes[frozen]["state"] == "ready"
+            await trio.sleep(0.01)
+        while aggregator.model.nodes[frozen]["state"] != "unreachable":
+            await trio.sleep(0.01)
+        assert trio.current_time() - dead_at[0] <= VISIBLE_WITHIN_S
+        network.unfreeze(frozen.rpartition(":")[0])
+        with trio.fail_after(30):
+            while aggregator.model.nodes[frozen]["state"] != "ready":
+                await trio.sleep(0.1)
 
 
 @pytest.mark.parametrize(("state", "counts"), [
