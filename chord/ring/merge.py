@@ -214,7 +214,7 @@ class RingMerge:
 
         A down vnode with a due probe comes first. This call then schedules its next probe. Otherwise the choice is
         random. It covers fingers, join addresses, and the successor list behind its head, as far as they are of other
-        nodes.
+        nodes. The lists of this node's other vnodes count, too: after a restart, others may have found only those.
         """
         due = self._peers.passive.due(trio.current_time(), self._host.rng)
         if due is not None:
@@ -222,5 +222,8 @@ class RingMerge:
         own = self._host.address
         pool: list[Contact | str] = [c for c in self._vnode.fingers.contacts() if c.address != own]
         pool += [c for c in self._ring.successors[1:] if c.address != own]
+        for vnode in self._host.vnodes.values():
+            if vnode is not self._vnode and vnode.ring.is_member:
+                pool += [c for c in (*vnode.fingers.contacts(), *vnode.ring.successors) if c.address != own]
         pool += [address for address in joins if address != own]
         return self._host.rng.choice(pool) if pool else None
