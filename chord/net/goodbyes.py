@@ -1,8 +1,8 @@
 """Which vnodes have left the ring for good, as far as one node knows.
 
-A vnode that left may join again with the same id. So a goodbye counts only if it is at least as late as the last sign
-that the vnode owned an arc. Nodes hand both on, each with its age. Otherwise an old goodbye could reach a node that has
-never seen the vnode's return, and that node would no longer wait for the only copies of the vnode's records.
+A vnode that left may join again with the same id. So a goodbye counts only if this node knows of no later sight of the
+vnode as an owner. Nodes hand both on, each with its age. Otherwise an old goodbye could reach a node that missed the
+vnode's return. That node would no longer wait for the only copies of the vnode's records.
 """
 
 from __future__ import annotations

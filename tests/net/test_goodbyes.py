@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from chord.ids import Point
+from chord.net import goodbyes
+from chord.net.goodbyes import AGE_MS_MAX, Goodbyes, age_ms
+
+ONE, OTHER = Point(1), Point(2)
+
+
+@pytest.mark.parametrize(("said", "owned", "has_left"), [(1.0, 2.0, False), (2.0, 1.0, True), (2.0, 2.0, True)])
+def test_goodbye_counts_unless_the_vnode_owned_an_arc_since(said: float, owned: float, has_left: bool) -> None:
+    first, second = Goodbyes(), Goodbyes()
+    first.said(ONE, said)
+    first.owned(ONE, owned)
+    second.owned(ONE, owned)
+    second.said(ONE, said)
+    for known in (first, second):
+        assert (ONE in known) == has_left
+        assert known.said_at(ONE) == (said if has_left else None)
+        assert known.latest() == ({ONE: said} if has_left else {})
+
+
+def test_older_news_changes_nothing() -> None:
+    known = Goodbyes()
+    known.owned(ONE, 5.0)
+    known.owned(ONE, 1.0)
+    known.said(ONE, 3.0)
+    assert ONE not in known
+    known.said(ONE, 6.0)
+    known.said(ONE, 2.0)
+    assert known.said_at(ONE) == 6.0
+    assert known.owned_at(ONE) == 5.0
+
+
+def test_goodbyes_beyond_the_limit_drop_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(goodbyes, "GOODBYES_MAX", 2)
+    monkeypatch.setattr(goodbyes, "OWNERS_MAX", 2)
+    known = Goodbyes()
+    for number in range(3):
+        known.said(Point(number), number)
+        known.owned(Point(number + 10), number)
+    assert list(known.latest()) == [Point(1), Point(2)]
+    assert [known.owned_at(Point(number)) for number in (10, 11, 12)] == [None, 1, 2]
+    known.said(Point(1), 9.0)
+    known.said(Point(3), 9.0)
+    assert list(known.latest()) == [Point(1), Point(3)]
+
+
+@pytest.mark.parametrize(("now", "at", "age"), [(5.0, 3.0, 2000), (3.0, 5.0, 0), (1e300, 0.0, AGE_MS_MAX)])
+def test_age_on_the_wire_is_bounded(now: float, at: float, age: int) -> None:
+    assert age_ms(now, at) == age

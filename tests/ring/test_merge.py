@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from chord import testing
+from chord.node import Node
+from tests.support.rings import virtual
+
+
+def isolate_one_vnode(node: Node) -> None:
+    """Drop all that the first vnode of a node knows about other vnodes."""
+    vnode = next(iter(node._host.vnodes.values()))
+    while vnode.ring.successor != vnode.me:
+        vnode.ring.forget_head(vnode.ring.successor)
+    for contact in vnode.fingers.contacts():
+        vnode.fingers.forget(contact)
+    assert not [c for c in vnode.fingers.contacts() if c.address != node.address]
+
+
+@virtual
+async def test_isolated_vnode_looks_around_from_the_others_of_its_node() -> None:
+    async with testing.open_ring(3, seed=1, vnodes=2) as ring:
+        node, *others = ring.nodes
+        isolate_one_vnode(node)
+        merge = next(iter(node._parts.values())).ring_merge
+        picked = {merge.pick(()) for _ in range(20)}
+        assert picked <= {vnode.me for other in others for vnode in other._host.vnodes.values()}
+        assert picked
+
+
+@virtual
+async def test_isolated_vnode_of_a_node_with_one_knows_no_contact() -> None:
+    async with testing.open_ring(3, seed=1) as ring:
+        isolate_one_vnode(ring.nodes[0])
+        assert next(iter(ring.nodes[0]._parts.values())).ring_merge.pick(()) is None
