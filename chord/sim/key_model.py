@@ -76,6 +76,7 @@ class Op:
             are one ring again.
         is_strict: whether only members of the replica set counted towards `w`, and no stand-ins.
         is_contested: whether nodes of several rings answered for its key when it was acknowledged. False unless N = 1.
+        is_alarmed: whether it was acknowledged during an alarm, and no quorum was seen to have it after the alarm.
         is_out: whether any copy of it was lost since the write.
         is_lost: whether `KeyModel.lost` was called for it, because no store has it any more.
         vanished: number of copies lost since all members last had it.
@@ -107,6 +108,7 @@ class Op:
     tombstone: Record | None = None
     is_reaped: bool = False
     is_contested: bool = False
+    is_alarmed: bool = False
     is_out: bool = False
     is_lost: bool = False
     vanished: int = 0

@@ -252,6 +252,7 @@ class Oracle:
             op.quorum = min(self._constants.quorum, max(op.quorum, len(self._may_return())) + going)
         merged = self.inventory.merged(model.key)
         host = next((n.name for n in self._ring.nodes if n.address == stored.owner.address), "")
+        op.is_alarmed = self.is_lenient
         op.is_contested = self._constants.replicas == 1 and self._is_torn(model)
         op.split = (trio.current_time(), host or node.name) if self._splits else None
         if wrong := model.acknowledged(op, stored.context, client, host):
@@ -273,12 +274,18 @@ class Oracle:
         """Return the nodes on which a put that begins now can find each operation that it must replace.
 
         While the oracle is lenient, a put need not replace a write that a quorum of the living members lacks. A node
-        that was away may have the write and not be a member any more. The coordinator does not ask such a node.
+        that was away may have the write and not be a member any more. The coordinator does not ask such a node. The
+        same holds for a write that was acknowledged during an alarm, until a quorum of the members has had it after the
+        alarm. It may be on nodes of another ring that have handed it to one member only.
         """
-        in_reach = self.accounting.in_reach(model)
-        if self.is_lenient:
-            return {op: nodes for op, nodes in in_reach.items() if self.accounting.is_in_place(model, op)}
-        return in_reach
+        found: dict[Op, set[Node]] = {}
+        for op, nodes in self.accounting.in_reach(model).items():
+            if self.is_lenient or op.is_alarmed:
+                if not self.accounting.is_in_place(model, op):
+                    continue
+                op.is_alarmed = self.is_lenient
+            found[op] = nodes
+        return found
 
     def hold_to_what_it_read(self, node: Node, model: KeyModel, op: Op, in_reach: dict[Op, set[Node]]) -> None:
         """Judge a put by the values that its coordinator must have found and replaced.

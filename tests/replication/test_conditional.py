@@ -172,6 +172,19 @@ def test_refusing_member_gets_the_stored_version() -> None:
     play(0, scene)
 
 
+def test_put_that_does_not_cover_a_members_write_is_made_twice() -> None:
+    async def scene(at: Stage) -> None:
+        add_other(at.first, at.second)
+        await write(at.owner, KEY, b"2")
+        assert at.owner._host.counters["early_differs"] == 1
+        assert at.owner._host.counters["early_stored"] == 1, "the first put of the key, by the scene"
+        record = record_at(at.owner, KEY)
+        assert versions.values(record) == [b"2"]
+        assert OTHER.actor in versions.context_of(record)
+
+    play(0, scene)
+
+
 def test_put_that_every_member_refuses_reads_a_quorum() -> None:
     async def scene(at: Stage) -> None:
         for node in (at.first, at.second):
