@@ -124,6 +124,17 @@ def test_split_recording_plays_until_one_ring_remains(played: Site) -> None:
     assert played.problems == []
 
 
+def test_keys_page_without_a_key_shows_no_skew_of_keys(played: Site) -> None:
+    no_keys = ("js/pages.js", "const view = currentView();\n  const rows = [...view.members]",
+               "const view = { ...currentView(), keys: 0 };\n  const rows = [...view.members]")  # fmt: skip
+    with played.open(plant=no_keys) as page:
+        page.wait_for_selector(".node")
+        page.click("nav >> text=Keys")
+        page.wait_for_selector("text=expected of 12 arcs")
+        assert "0 keys" in text_of(page, ".verdict h2")
+        assert "largest over mean, keys" not in text_of(page, ".left")
+
+
 def test_keyboard_alone_finds_a_key_and_steps(played: Site) -> None:
     with played.open() as page:
         page.wait_for_selector(".node")

@@ -78,7 +78,7 @@ export function KeysLeft({ heat }) {
       ${rows.slice(0, 20).map((v) => html`<tr key=${v.id}><th scope="row"><b>${v.name}</b></th><td><${HBar} share=${v.keys / most} mean=${mean / most} tone="h${v.hue}" /></td><td class="n">${count(v.keys)}</td></tr>`)}</tbody></table>
       ${rows.length > 20 && html`<p class="mute">and ${count(rows.length - 20)} arcs more</p>`}</section>
     <section class="always"><h2 class="minor">Skew</h2><${Facts} numbers rows=${[
-      ["largest over mean, keys", html`<b>${(most / Math.max(1e-9, mean)).toFixed(1)}×</b>`],
+      mean > 0 && ["largest over mean, keys", html`<b>${(most / mean).toFixed(1)}×</b>`],
       skew.requests !== undefined && skew.requests !== null && ["largest over mean, requests", html`<b>${Number(skew.requests).toFixed(1)}×</b>`],
       [`expected of ${rows.length} arcs`, html`<span title="H_n, the harmonic number">${expected.toFixed(1)}×</span>`],
     ]} /></section></aside>`;

@@ -50,10 +50,10 @@ function Lookup() {
       <${Segments} label="Mode" value=${store.mode} onChange=${(mode) => set({ mode })} options=${[["iterative", "iterative"], ["recursive", "recursive"]]} />
       <${Segments} label="Route" value=${store.route} onChange=${(route) => set({ route })} options=${[["classic", "classic"], ["fast", "fast"], ["successor", "successor"]]} />
     </div>`}
-    ${!isLive && html`<p class="mute gap">A lookup here follows the recorded pointers of this moment.</p>`}
+    ${!isLive && html`<p class="mute gap onscreen">A lookup here follows the recorded pointers of this moment.</p>`}
   </section>
   ${store.lookupError && html`<div class="note bad" role="alert"><b>${store.lookupError.message}</b>${store.lookupError.hint && html`<br />${store.lookupError.hint}`}</div>`}
-  ${store.lookup ? html`<${Hops} view=${view} lookup=${store.lookup} />` : html`<div class="mute">
+  ${store.lookup ? html`<${Hops} view=${view} lookup=${store.lookup} />` : html`<div class="mute onscreen">
     <p>Type a key, or click a node and then a point of the circle.</p>
     <p class="gap"><kbd>←</kbd> <kbd>→</kbd> step through the hops, <kbd>Space</kbd> plays, <kbd>/</kbd> finds.</p></div>`}`;
 }
