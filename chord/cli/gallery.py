@@ -118,7 +118,7 @@ def run_command(
     conditions = _conditions(nodes, order or (variant and variant.order), **wishes)
     run = run_timed(entry, nodes, conditions, variant)
     if draw is not None:
-        _draw(entry, run.recording, draw)
+        _draw(entry, run.recording, draw, variant)
     if history is not None:
         _write(history, b"".join(line + b"\n" for line in run.recording.lines()))
     if out.as_json:
@@ -171,7 +171,7 @@ def prove_command(
             if not out.as_json:
                 _print_result(out, shown)
             if draw is not None and result.kind not in ("holds", "too many"):
-                _draw(entry, shown.recording, draw)
+                _draw(entry, shown.recording, draw, variant)
             results.append(shown.json())
             codes.append(OK if result.kind == "holds" else TIMEOUT if result.kind == "too many" else CHECK_FAILED)
     if out.as_json:
@@ -515,11 +515,11 @@ def _print_diagram(out: Out, entry: Entry, recording: Recording) -> None:
     out.line(text if is_unicode(sys.stdout) else plain(text))
 
 
-def _draw(entry: Entry, recording: Recording, path: Path) -> None:
+def _draw(entry: Entry, recording: Recording, path: Path, variant: Altered | None) -> None:
     from chord.gallery.layout import diagram_of
     from chord.gallery.svg import draw_svg
 
-    _write(path, draw_svg(diagram_of(recording, entry.bands), entry.title).encode())
+    _write(path, draw_svg(diagram_of(recording, entry.bands), entry.title_with(variant)).encode())
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -154,3 +154,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     ends_quietly: bool = True
     is_inevitable: bool = False
     bands: tuple[str, ...] = ()
+
+    def title_with(self, variant: Altered | None) -> str:
+        """Return the title of a drawing, so that a drawing of a wrong form says that it is wrong."""
+        if variant is None:
+            return self.title
+        bug = next((name for name, altered in self.bugs.items() if altered is variant), "")
+        return f"{self.title} (bug {bug})" if bug else f"{self.title} (as printed, wrong)"

@@ -160,7 +160,9 @@ def over_is_true(world: SmallWorld) -> str:
     if not is_over(world):
         return ""
     active = [process.me for process in world.processes.values() if process.is_active]
-    return f"over, but {', '.join(active) or 'no process'} active" if active or world.in_transit() else ""
+    if active:
+        return f"over, but {', '.join(active)} active"
+    return "over, but a message is in transit" if world.in_transit() else ""
 
 
 def is_over(world: SmallWorld) -> bool:

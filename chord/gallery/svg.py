@@ -27,7 +27,7 @@ def draw_svg(diagram: Diagram, title: str) -> str:
     extra = textwrap.wrap(f"in transit: {', '.join(diagram.pending)}", EXTRA_CHARACTERS_MAX) if diagram.pending else []
     extra += [f"and {diagram.hidden} more steps"] if diagram.hidden else []
     fields = sorted({band.field.removeprefix("is_").replace("_", " ") for band in diagram.bands})
-    extra += [f"green band: {', '.join(fields)}"] if fields else []
+    extra += [f"wide band: {', '.join(fields)}"] if fields else []
     boxes = diagram.boxes()
     widths = [diagram.x_of(len(diagram.names)), 2 * LEFT + len(title) * TITLE_CHARACTER_WIDTH]
     widths += [box.x + box.width for box in boxes] + [LEFT + len(text) * CHARACTER_WIDTH for text in extra]

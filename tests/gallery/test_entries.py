@@ -159,6 +159,14 @@ def test_message_in_transit_is_drawn_without_a_tip() -> None:
     assert "marker-end" not in lines[0]
 
 
+def test_title_of_a_drawing_names_its_wrong_form() -> None:
+    entry = entry_of("mutex-lamport")
+    assert entry.title_with(None) == "Mutual exclusion by Lamport"
+    assert entry.title_with(entry.bugs["no-oks"]) == "Mutual exclusion by Lamport (bug no-oks)"
+    entry = entry_of("cuts-sender")
+    assert entry.title_with(entry.printed["final-when-red"]).endswith(" by senders (as printed, wrong)")
+
+
 def test_message_to_itself_is_drawn_on_one_lane() -> None:
     entry = entry_of("mutex-quorum-one")
     run = run_timed(entry, 2, Conditions())

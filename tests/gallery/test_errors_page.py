@@ -30,7 +30,8 @@ READING = {
     "clocks-direct": "The time of the send is not below that of the receive. c does not know the number of a, because "
     "b sends only its own.",
     "cuts-sender": "The ok leaves b in step 2, before b turns red. It arrives in step 5, after a has turned red. So "
-    "the coin is in the state of b and in the buffer of a: 2 + 4 + 1 = 7.",
+    "the coin is in the state of b and in the buffer of a: 2 + 4 + 1 = 7. `b: white` says that b was white when it got "
+    "the coin, and so sends an ok.",
     "predicates-wcp-central": "A *note* is a message of the computation. In step 6, c is green and the report of b "
     "arrives. Through the note, {b:1} happened before {b:2,c:2}, so b must stay red. The predicate of b is true at its "
     "event 1 only. If it were also true after the note, b would have to report again, and an alarm would be right.",
@@ -86,7 +87,7 @@ def svg_of(name: str) -> str:
     (form,) = entry.printed.values()
     found = prove(entry, form.nodes, variant=form)
     run = replay(systems_of(entry, form.nodes, form)[found.first], found.path)
-    return draw_svg(diagram_of(run, entry.bands), entry.title)
+    return draw_svg(diagram_of(run, entry.bands), entry.title_with(form))
 
 
 def printed_part() -> str:

@@ -73,7 +73,7 @@ def consistent_cut(run: Recording) -> str:
         if is_coin and receive.of is not None and {receive.process, receive.with_} <= cuts.keys():
             is_in = receive.n < cuts[receive.process]
             if is_in and receive.of > cuts[receive.with_]:
-                return f"the cut has the receive {receive.n}, but not the send {receive.of}"
+                return f"the cut has the receive of a coin at {receive.process}, but not its send at {receive.with_}"
     return ""
 
 

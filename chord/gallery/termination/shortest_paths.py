@@ -97,8 +97,9 @@ def edge(one: Name, other: Name) -> int:
 @law_of_worlds("paths are shortest", ticket=14)
 def paths_are_shortest(world: SmallWorld) -> str:
     """If process a reports the end, each process has the length of its shortest path from a."""
-    wrong = [p.me for p in world.processes.values() if p.length != ord(p.me) - ord("a")]
-    return f"over, but {', '.join(wrong)} has a wrong length" if is_over(world) and wrong else ""
+    pairs = [(process, ord(process.me) - ord("a")) for process in world.processes.values()]
+    wrong = [f"{p.me} has the length {p.length}, not {right}" for p, right in pairs if p.length != right]
+    return f"over, but {', '.join(wrong)}" if is_over(world) and wrong else ""
 
 
 class KeepsFirst(ShortestPaths):
