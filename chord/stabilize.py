@@ -22,6 +22,7 @@ from chord.errors import NO_REPLY, Busy, ChordError, NotReady, UnknownVnode
 from chord.ids import between
 from chord.net.handlers import handles
 from chord.net.tasks import Tasks
+from chord.ring import ages
 from chord.ring.lookup import Lookups
 from chord.ring.vnode import Vnode
 from chord.wire.messages import (
@@ -210,7 +211,7 @@ class Stabilizer:
         except ChordError as error:
             self._host.tell([events.StepFailed(self._vnode.id, "notify", error.word)])
 
-    def _learn_unreachable(self, contact: Contact, reply: GetRingReply) -> None:
+    def _learn_unreachable(self, contact: Contact, reply: GetRingReply, asked_at: float) -> None:
         """Note the clock in a reply, and the down vnodes if the head sent the reply.
 
         The head is the first entry of the successor list. It knows the down vnodes behind it. If N = 1, parts of this
@@ -218,8 +219,7 @@ class Stabilizer:
         """
         self._host.note_clock(contact.address, reply.now_ms)
         if self._ring.successor.id == contact.id != self._vnode.id:
-            now = trio.current_time()
-            unreachable = [(down.contact, now - down.since_ms / 1000) for down in reply.unreachable]
+            unreachable = ages.down_from_others(reply.unreachable, self._peers, asked_at)
             self._vnode.preference_list.adopt(self._ring.successors, unreachable, is_full=self._ring.is_full)
             # The ring waits for the unreachable vnodes, so the passive list has them.
             for contact, _ in self._vnode.preference_list.unreachable():
@@ -345,7 +345,7 @@ class Stabilizer:
                 self._peers.took_its_place(contact, asked_at, is_owner=reply.owned_from is not None)
                 if ring.observed == seen:
                     self._host.tell(transition(contact, reply.successors))
-                    self._learn_unreachable(contact, reply)
+                    self._learn_unreachable(contact, reply, asked_at)
                     return reply
                 discards += 1
                 self._host.tell([events.StepAborted(self._vnode.id, step)])

@@ -30,6 +30,7 @@ from chord.errors import (
 from chord.ids import Arc, Point, between
 from chord.replication.transfer import Transfers
 from chord.replication.transfer_source import TransferFailed
+from chord.ring import ages
 from chord.ring.ownership import Mark
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.wire.messages import (
@@ -390,7 +391,7 @@ class Membership:
         now, preference_list = trio.current_time(), self._vnode.preference_list
         preference_list.adopt(
             self._ring.successors,
-            [(down.contact, now - down.since_ms / 1000) for down in unreachable],
+            ages.down_from_others(unreachable, self._peers, self._peers.sent_before()),
             is_full=self._ring.is_full,
         )
         for contact, _ in preference_list.unreachable():

@@ -7,8 +7,13 @@ vnode's return. That node would no longer wait for the only copies of the vnode'
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeAlias
+
 from chord.ids import Point
 
+WallTimes: TypeAlias = tuple[tuple[Point, int], ...]
+"""Vnodes, each with a time on the wall clock, in ms since 1970."""
 GOODBYES_MAX = 1024
 OWNERS_MAX = 1024
 AGE_MS_MAX = 10**13  # three centuries: longer than any age, and small enough for the wire
@@ -17,22 +22,23 @@ AGE_MS_MAX = 10**13  # three centuries: longer than any age, and small enough fo
 class Goodbyes:
     """The latest goodbye of each vnode, and when it last owned an arc.
 
-    All times are in seconds on the event loop's clock of this node. The oldest entries beyond `GOODBYES_MAX` and
-    `OWNERS_MAX` are dropped.
+    All times are in seconds on the event loop's clock of this node. Beyond `GOODBYES_MAX` and `OWNERS_MAX`, the entries
+    with the oldest news are dropped.
     """
 
-    __slots__ = ("_owned", "_said")
+    __slots__ = ("_owned", "_said", "_zero_ms")
 
     def __init__(self) -> None:
-        self._said: dict[Point, float] = {}  # the latest last
-        self._owned: dict[Point, float] = {}  # the latest last
+        self._said: dict[Point, float] = {}  # the latest news last
+        self._owned: dict[Point, float] = {}  # the latest news last
+        self._zero_ms: int | None = None  # the wall clock at the time 0; taken once, so that kept times do not change
 
     def said(self, vnode: Point, at: float) -> None:
         """Note that a vnode had said goodbye by the time `at`."""
         _put_latest(self._said, vnode, at, GOODBYES_MAX)
 
     def owned(self, vnode: Point, at: float) -> None:
-        """Note that a vnode owned an arc at the time `at`, or later.
+        """Note that a vnode owned an arc, or was about to get one, at the time `at` or later.
 
         A leaver owns no arc when it says goodbye. So `at` must be when a request was sent that the vnode answered as an
         owner, not when the answer arrived.
@@ -52,9 +58,36 @@ class Goodbyes:
         """Whether a vnode has left for good and has not owned an arc since."""
         return self.said_at(vnode) is not None
 
+    def __bool__(self) -> bool:
+        """Whether any vnode has left for good."""
+        return any(vnode in self for vnode in self._said)
+
     def latest(self) -> dict[Point, float]:
         """Return the vnodes that have left for good and by when, the latest news last."""
         return {vnode: said for vnode, said in self._said.items() if vnode in self}
+
+    def to_keep(self, vnodes: Iterable[Point], wall_now_ms: int, now: float) -> tuple[WallTimes, WallTimes]:
+        """Return the goodbyes, and the sights of `vnodes` as owners, for the next start.
+
+        Their times are on the wall clock.
+        """
+        if self._zero_ms is None:
+            self._zero_ms = wall_now_ms - int(1000 * now)
+        zero, owned = self._zero_ms, self._owned
+        seen = {vnode: owned[vnode] for vnode in vnodes if vnode in owned}
+        said = tuple((vnode, zero + int(1000 * at)) for vnode, at in self.latest().items())
+        return said, tuple((vnode, zero + int(1000 * at)) for vnode, at in seen.items())
+
+    def recall(self, said: WallTimes, owned: WallTimes, wall_now_ms: int, now: float) -> None:
+        """Restore what `to_keep` returned.
+
+        A wall clock that went back meanwhile makes all of it younger, and keeps the order.
+        """
+        latest = max([wall_now_ms, *(at for _, at in (*said, *owned))])
+        for vnode, at in said:
+            self.said(vnode, now - (latest - at) / 1000)
+        for vnode, at in owned:
+            self.owned(vnode, now - (latest - at) / 1000)
 
 
 def age_ms(now: float, at: float) -> int:

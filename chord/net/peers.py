@@ -257,14 +257,18 @@ class Peers:
     def give_up(self, vnodes: Collection[Point]) -> None:
         """Note that vnodes, given by their ids, have left for good, as they said themselves or an operator said."""
         for point in vnodes:
-            self.learn_left(point, self.now())
+            self.goodbyes.said(point, self.now())
+            self.passive.forget(point)
 
     def learn_left(self, vnode: Point, at: float) -> None:
         """Note that a vnode, given by its id, had left for good by the time `at`, as another node reports.
 
-        This node waits for it no longer, unless the vnode has owned an arc since.
+        This node waits for it no longer, unless the vnode has owned an arc since. A report that is younger than the
+        known goodbye only by the time of a message is a copy of it.
         """
-        self.goodbyes.said(vnode, at)
+        known_at = self.goodbyes.said_at(vnode)
+        if known_at is None or at > known_at + self._timing.timeout_cap_s:
+            self.goodbyes.said(vnode, at)
         if vnode in self.goodbyes:
             self.passive.forget(vnode)
 
@@ -357,6 +361,10 @@ class Peers:
         while len(self._not_ready) > NOT_READY_MAX:
             del self._not_ready[next(iter(self._not_ready))]
         return now - since > RESUMES_MAX * self._timing.resume_s
+
+    def sent_before(self) -> float:
+        """Return a time before the request that this node is handling was sent, in seconds on Trio's clock."""
+        return self.now() - self._timing.timeout_cap_s
 
     def now(self) -> float:
         """Return the current time on Trio's clock, in seconds, which the failure detector also uses."""

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 
 from chord.ids import Arc, Point
 from chord.membership.join import LastTime
-from chord.net.goodbyes import AGE_MS_MAX
 from chord.ring.context import NodeContext
 from chord.ring.ownership import Mark, Ownership
 from chord.ring.vnode import Vnode
@@ -61,6 +62,9 @@ def to_keep(host: NodeContext, last: Kept | None, *, has_left: bool) -> Kept:
     ring = None if ring_id is None else ring_id.hex()
     incarnation = host.storage.incarnation.hex()
     ring_constants = host.constants
+    passive = host.peers.passive.remembered()
+    down = dict.fromkeys((*(mark.dead.id for vnode in own for mark in vnode.ownership.marks), *(c.id for c in passive)))
+    left, owned = host.peers.goodbyes.to_keep(down, host.wall_now_ms(), host.peers.now())
     now = Kept(
         version=IDENTITY_VERSION,
         bits=ring_constants.bits,
@@ -70,12 +74,14 @@ def to_keep(host: NodeContext, last: Kept | None, *, has_left: bool) -> Kept:
         known=known,
         has_left=has_left,
         incarnation=incarnation,
-        passive=host.peers.passive.remembered(),
+        passive=passive,
         successors=ring_constants.successors,
         replicas=ring_constants.replicas,
         cluster=ring_constants.cluster,
-        left=tuple(host.peers.goodbyes.latest()),
+        left=tuple(vnode for vnode, _ in left),
         forgotten=tuple({pair: None for vnode in own for pair in vnode.preference_list.forgotten_addresses()}),
+        left_ms=tuple(at for _, at in left),
+        owned_ms=owned,
     )
     return now if last is None else _still_kept(last, now, own)
 
@@ -113,10 +119,9 @@ def recall(kept: Kept, host: NodeContext) -> None:
 
     If the store is still the one from before the restart, also restore in which arcs each vnode was in sync.
     """
-    long_ago = host.peers.now() - AGE_MS_MAX / 1000  # a vnode may have joined again while this node was away
-    for point in kept.left:
-        if point not in host.vnodes:
-            host.peers.learn_left(point, long_ago)
+    times = zip(kept.left, itertools.chain(kept.left_ms, itertools.repeat(0)), strict=False)
+    said = tuple((vnode, at) for vnode, at in times if vnode not in host.vnodes)
+    host.peers.goodbyes.recall(said, kept.owned_ms, host.wall_now_ms(), host.peers.now())
     for address, living in kept.forgotten:
         for own in host.vnodes.values():
             now, forgotten_max = host.peers.now(), host.limits.forgotten_max

@@ -116,7 +116,7 @@ class VnodeServices:
         host = self.vnode.host
         predecessor, successor = await self.shared.lookups.neighbours(request.point, self.vnode.me)
         left_at = host.peers.goodbyes.said_at(request.point)
-        left_ms = 0 if left_at is None else age_ms(host.peers.now(), left_at)
+        left_ms = None if left_at is None else age_ms(host.peers.now(), left_at)
         return FindNeighboursReply(predecessor, successor, host.hello_policy.ring_id, left_at is not None, left_ms)
 
     @handles(GetMany, PutMany)

@@ -22,7 +22,7 @@ from chord import events
 from chord.errors import ChordError, NotOwner
 from chord.ids import Arc, Point
 from chord.replication.sync import ReplicaSync, SyncOutcome
-from chord.ring import marked_arcs
+from chord.ring import ages
 from chord.ring.ownership import Mark
 from chord.ring.preference_list import ReplicaSet
 from chord.ring.vnode import Vnode
@@ -315,10 +315,11 @@ class AntiEntropy:
             owner: the former owner, which is back.
             mark: the part, as this vnode marked it.
         """
+        asked_at = trio.current_time()
         reply = await self._host.peers.call(owner, GetRing(adopt=False), GetRingReply)
         own = self._vnode.ownership
         if mark in own.marks:  # otherwise another vnode owns the part by now
-            own.learn_marks(mark.arc, marked_arcs.from_others(reply.marks, self._host.peers))
+            own.learn_marks(mark.arc, ages.marks_from_others(reply.marks, self._host.peers, asked_at))
 
     def _note_growth(self) -> None:
         """Note when the arc last grew: before, another vnode owned the new part."""

@@ -10,6 +10,7 @@ A vnode gives to one vnode and receives from one vnode at a time. A transfer tha
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 import trio
@@ -18,11 +19,12 @@ from chord import events
 from chord.errors import Busy, ChordError, DuplicateId, InvalidRequest, Leaving, RemoteFailure
 from chord.ids import Arc, Point
 from chord.net.calls import Answer
+from chord.net.goodbyes import AGE_MS_MAX
 from chord.net.handlers import handles
 from chord.replication.records import Records
 from chord.replication.sync import ReplicaSync
 from chord.replication.transfer_source import Outbound, TransferFailed, TransferSender
-from chord.ring import marked_arcs
+from chord.ring import ages
 from chord.ring.ownership import Giving
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.store.identity import SaveState
@@ -305,8 +307,8 @@ class Transfers:
         if request.session in self._switched:
             return self._acknowledged()
         inbound = self._session(request.session)
-        now = trio.current_time()
-        marks = marked_arcs.from_others(request.marks, self._host.peers)
+        peers = self._host.peers
+        marks = ages.marks_from_others(request.marks, peers, peers.sent_before())
         arc = Arc(request.arc_start, request.arc_end)
         happened = self._own.receive(arc, request.epoch, request.boundary, marks, request.before)
         if not happened:
@@ -316,10 +318,9 @@ class Transfers:
             self._vnode.preference_list.note_in_sync(arc.end, arc)
         else:
             self._own.doubt(arc)
-        for down in request.unreachable:
-            self._vnode.preference_list.became_unreachable(down.contact, now - down.since_ms / 1000)
-        ages_ms = request.left_ms or (0,) * len(request.left)
-        self._learn_left(zip(request.left, ages_ms, strict=False))
+        for contact, since in ages.down_from_others(request.unreachable, peers, peers.sent_before()):
+            self._vnode.preference_list.became_unreachable(contact, since)
+        self._learn_left(zip(request.left, itertools.chain(request.left_ms, itertools.repeat(None)), strict=False))
         self._learn_passive(request.passive)
         self._switched = [*self._switched[1 - SESSIONS_REMEMBERED :], request.session]
         inbound.is_switched = True
@@ -346,13 +347,13 @@ class Transfers:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    def _learn_left(self, vnodes: Iterable[tuple[Point, int]]) -> None:
+    def _learn_left(self, vnodes: Iterable[tuple[Point, int | None]]) -> None:
         """Remember vnodes that have left, and how long ago, in ms: a node that was away may ask about them."""
-        ring, now = self._vnode.ring, self._host.peers.now()
+        ring, peers = self._vnode.ring, self._host.peers
         listed = {contact.id for contact in (*ring.successors, *ring.predecessors)} | self._host.vnodes.keys()
         for vnode, left_ms in vnodes:
             if vnode not in listed:
-                self._host.peers.learn_left(vnode, now - left_ms / 1000)
+                peers.learn_left(vnode, peers.now() - (AGE_MS_MAX if left_ms is None else left_ms) / 1000)
 
     def _learn_passive(self, contacts: Iterable[Contact]) -> None:
         """Put unreachable nodes that the giver knows on the passive list, to be probed.

@@ -18,7 +18,7 @@ from chord.net.goodbyes import age_ms
 from chord.replication.records import Records
 from chord.replication.replica import in_frames
 from chord.replication.sync import ReplicaSync
-from chord.ring import marked_arcs
+from chord.ring import ages
 from chord.ring.context import PAGE_RECORDS_SERVING
 from chord.ring.ownership import Giving, marks_within
 from chord.ring.vnode import RETRY_MS, Vnode
@@ -30,7 +30,6 @@ from chord.wire.messages import (
     Record,
     StorePage,
     Switch,
-    UnreachableVnode,
     wire_bytes,
 )
 
@@ -292,32 +291,10 @@ class TransferSender:
         """
         if not await self._save() and self._host.constants.replicas == 1:
             raise TransferFailed("node.json cannot be written")
-        now = trio.current_time()
-        marks = marked_arcs.to_others(marks_within(self._own.marks, giving.arc), self._host.peers)
-        between = [  # down vnodes between the receiver and this vnode are behind the receiver
-            UnreachableVnode(m.dead, int(1000 * max(0.0, now - m.since)))
-            for m in self._own.marks
-            if m.dead.id not in giving.arc
-        ]
-        passive = [c for c in self._host.peers.passive.remembered() if c.id != outbound.to.id]
-        left = list(self._host.peers.goodbyes.latest().items())[-LIST_ENTRIES_MAX:]
-        request = Switch(
-            session=outbound.session,
-            arc_start=giving.arc.start,
-            arc_end=giving.arc.end,
-            epoch=giving.epoch,
-            boundary=self._own.boundary,
-            before=self._own.before[1 : LIST_ENTRIES_MAX + 1],
-            marks=marks,
-            unreachable=(*between, *self._vnode.unreachable())[:LIST_ENTRIES_MAX],
-            is_in_sync=self._vnode.vouches_for(giving.arc),
-            passive=tuple(passive)[-LIST_ENTRIES_MAX:],
-            left=tuple(vnode for vnode, _ in left),
-            left_ms=tuple(age_ms(now, at) for _, at in left),
-        )
+        is_in_sync = self._vnode.vouches_for(giving.arc)
         while True:
             try:
-                await self._host.peers.call(outbound.to, request, Done)
+                await self._host.peers.call(outbound.to, self._switch_of(outbound, giving, is_in_sync), Done)
                 return
             except NO_REPLY as error:
                 if self._host.peers.is_dead(outbound.to):
@@ -329,3 +306,24 @@ class TransferSender:
             except ChordError as error:
                 self._give_up_if_hopeless(outbound, error)
             await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+
+    def _switch_of(self, outbound: Outbound, giving: Giving, is_in_sync: bool) -> Switch:
+        """Return the `Switch` with the ages of this moment."""
+        peers, now = self._host.peers, self._host.peers.now()
+        down = [(m.dead, m.since) for m in self._own.marks if m.dead.id not in giving.arc]  # behind the receiver
+        passive = [c for c in peers.passive.remembered() if c.id != outbound.to.id]
+        left = list(peers.goodbyes.latest().items())[-LIST_ENTRIES_MAX:]
+        return Switch(
+            session=outbound.session,
+            arc_start=giving.arc.start,
+            arc_end=giving.arc.end,
+            epoch=giving.epoch,
+            boundary=self._own.boundary,
+            before=self._own.before[1 : LIST_ENTRIES_MAX + 1],
+            marks=ages.marks_to_others(marks_within(self._own.marks, giving.arc), peers),
+            unreachable=(*ages.down_to_others(down, peers), *self._vnode.unreachable())[:LIST_ENTRIES_MAX],
+            is_in_sync=is_in_sync,
+            passive=tuple(passive)[-LIST_ENTRIES_MAX:],
+            left=tuple(vnode for vnode, _ in left),
+            left_ms=tuple(age_ms(now, at) for _, at in left),
+        )

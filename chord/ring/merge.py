@@ -14,6 +14,7 @@ import trio
 
 from chord import events
 from chord.errors import NO_REPLY, ChordError, OtherRing, UnknownVnode
+from chord.net.goodbyes import AGE_MS_MAX
 from chord.ring.vnode import Vnode
 from chord.stabilize import Stabilizer
 from chord.wire.messages import Contact, FindNeighbours, FindNeighboursReply, GetRing, GetRingReply, Ping, PingReply
@@ -96,18 +97,20 @@ class RingMerge:
         with trio.move_on_after(2 * self._host.timing.timeout_cap_s):
             for other in await self._witnesses(around):
                 left_at = await self._left_at(other, unreachable)
-                if left_at is not None:
-                    self._peers.learn_left(unreachable.id, left_at)
-                    if self._peers.is_known_to_have_left(unreachable):
-                        for vnode in self._host.vnodes.values():
-                            vnode.preference_list.gone((unreachable.id,))
+                if left_at is None:
+                    continue
+                self._peers.learn_left(unreachable.id, left_at)
+                if self._peers.is_known_to_have_left(unreachable):  # otherwise the goodbye was older than a return
+                    for vnode in self._host.vnodes.values():
+                        vnode.preference_list.gone((unreachable.id,))
                     return
 
     async def _left_at(self, other: Contact, unreachable: Contact) -> float | None:
         """Ask another vnode whether a down vnode has left for good; return by when, or None."""
         with suppress(ChordError):
             reply = await self._peers.call(other, FindNeighbours(unreachable.id), FindNeighboursReply)
-            return trio.current_time() - reply.left_ms / 1000 if reply.has_left else None
+            left_ms = AGE_MS_MAX if reply.left_ms is None else reply.left_ms
+            return trio.current_time() - left_ms / 1000 if reply.has_left else None
         return None
 
     async def _witnesses(self, around: FindNeighboursReply) -> list[Contact]:
@@ -199,7 +202,7 @@ class RingMerge:
         does not announce it.
         """
         preferences = self._vnode.preference_list
-        is_any_gone = self._peers.goodbyes.latest() or preferences.forgotten()
+        is_any_gone = self._peers.goodbyes or preferences.forgotten()
         for contact in dict.fromkeys(self._vnode.listed() if is_any_gone else ()):
             if self._peers.is_known_to_have_left(contact) or preferences.is_forgotten(contact):
                 with suppress(ChordError):
@@ -214,7 +217,7 @@ class RingMerge:
 
         A down vnode with a due probe comes first. This call then schedules its next probe. Otherwise the choice is
         random. It covers fingers, join addresses, and the successor list behind its head, as far as they are of other
-        nodes. The lists of this node's other vnodes count, too: after a restart, others may have found only those.
+        nodes. The lists of this node's other vnodes count, too. This vnode may know no living contact, and they may.
         """
         due = self._peers.passive.due(trio.current_time(), self._host.rng)
         if due is not None:

@@ -15,7 +15,7 @@ import trio
 
 from chord.errors import NO_REPLY, ChordError, UnknownVnode
 from chord.ids import Arc, Point, between
-from chord.ring import marked_arcs
+from chord.ring import ages
 from chord.ring.ownership import Mark, marks_within
 from chord.ring.vnode import Vnode
 from chord.stabilize import PeerGone, Stabilizer
@@ -189,7 +189,7 @@ class Takeover:
         given: list[Mark] = []
         if self._host.constants.replicas == 1 and own.start is not None:
             given = marks_within(own.marks, Arc(own.start, owner.id))
-        marks = marked_arcs.to_others(given, self._peers)
+        marks = ages.marks_to_others(given, self._peers)
         for _ in range(self._ring.r):
             confirmed = await self._peers.call(owner, Confirm(owner.id), ConfirmReply)
             if not marks:

@@ -13,7 +13,7 @@ from chord.finger import FingerTable
 from chord.ids import Arc, Point, between
 from chord.net.calls import Caller
 from chord.net.handlers import handles
-from chord.ring import marked_arcs
+from chord.ring import ages
 from chord.ring.context import NodeContext
 from chord.ring.ownership import Ownership, OwnerVerdict
 from chord.ring.pointers import RingState
@@ -171,9 +171,9 @@ class Vnode:
 
         That vnode took this vnode for dead, and is about to give up its arc there.
         """
-        arc = self.ownership.arc
+        arc, peers = self.ownership.arc, self.host.peers
         if arc is not None and self.host.constants.replicas == 1:
-            self.ownership.learn_marks(arc, marked_arcs.from_others(request.marks, self.host.peers))
+            self.ownership.learn_marks(arc, ages.marks_from_others(request.marks, peers, peers.sent_before()))
         return Done()
 
     @handles(Confirm)
@@ -209,20 +209,16 @@ class Vnode:
 
         The result is in the form that other nodes receive.
         """
-        now = self.host.peers.now()
-        return tuple(
-            UnreachableVnode(contact, int(1000 * max(0.0, now - since)))
-            for contact, since in self.preference_list.unreachable()
-        )
+        return ages.down_to_others(self.preference_list.unreachable(), self.host.peers)
 
     def _marked(self) -> tuple[UnreachableVnode, ...]:
         """Return the down owners of the arcs that this vnode took over, for other nodes.
 
         They stand between this vnode and its predecessor.
         """
-        now, passive = self.host.peers.now(), self.host.peers.passive
-        marks = [mark for mark in self.ownership.marks if mark.dead.id in passive]  # the others are up
-        return tuple(UnreachableVnode(mark.dead, int(1000 * max(0.0, now - mark.since))) for mark in marks)
+        peers, marks = self.host.peers, self.ownership.marks
+        down = [(mark.dead, mark.since) for mark in marks if mark.dead.id in peers.passive]  # the others are up
+        return ages.down_to_others(down, peers)
 
     def _marks_for_others(self) -> tuple[MarkedArc, ...]:
         """If N = 1, return the parts with only copies on down owners, for other nodes.
@@ -233,7 +229,7 @@ class Vnode:
         if self.host.constants.replicas > 1:
             return ()
         marks = (*self.ownership.marks, *self.ownership.last.marks)
-        return marked_arcs.to_others(marks[:LIST_ENTRIES_MAX], self.host.peers)
+        return ages.marks_to_others(marks[:LIST_ENTRIES_MAX], self.host.peers)
 
     @property
     def waits_for(self) -> tuple[Contact, ...]:

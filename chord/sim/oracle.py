@@ -278,14 +278,19 @@ class Oracle:
         same holds for a write that was acknowledged during an alarm, until a quorum of the members has had it after the
         alarm. It may be on nodes of another ring that have handed it to one member only.
         """
-        found: dict[Op, set[Node]] = {}
-        for op, nodes in self.accounting.in_reach(model).items():
-            if self.is_lenient or op.is_alarmed:
-                if not self.accounting.is_in_place(model, op):
-                    continue
-                op.is_alarmed = self.is_lenient
-            found[op] = nodes
+        self._end_alarm(model)
+        found = self.accounting.in_reach(model)
+        may_miss = [op for op in found if self.is_lenient or op.is_alarmed]
+        for op in may_miss:
+            if not self.accounting.is_in_place(model, op):
+                del found[op]
         return found
+
+    def _end_alarm(self, model: KeyModel) -> None:
+        """Note which writes of an alarm a quorum of the members has now, after the alarm."""
+        for op in model.ops:
+            if op.is_alarmed and not self.is_lenient and self.accounting.is_in_place(model, op):
+                op.is_alarmed = False
 
     def hold_to_what_it_read(self, node: Node, model: KeyModel, op: Op, in_reach: dict[Op, set[Node]]) -> None:
         """Judge a put by the values that its coordinator must have found and replaced.
@@ -320,6 +325,7 @@ class Oracle:
 
         `r` is R as the client named it; None: a quorum.
         """
+        self._end_alarm(model)
         required = model.must_be_found(trio.current_time())
         return Before(
             model.clock,

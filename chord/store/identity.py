@@ -69,6 +69,8 @@ class Kept(msgspec.Struct, frozen=True):
         passive: the vnodes of the passive list, which neither answer nor have left.
         bits, successors, replicas, cluster: the constants of the ring; see `RingConstants`.
         left: the ids of vnodes that left the ring for good, the latest last.
+        left_ms: for each of them, by when it had left, on the wall clock, in ms since 1970.
+        owned_ms: the down vnodes for which the node waits, each with the time when it last owned an arc.
         forgotten: the address of each node that an operator gave up, and the ids of living vnodes there at that time.
     """
 
@@ -86,6 +88,8 @@ class Kept(msgspec.Struct, frozen=True):
     cluster: str
     left: tuple[Point, ...]
     forgotten: tuple[tuple[Address, tuple[Point, ...]], ...]
+    left_ms: tuple[Count, ...] = ()
+    owned_ms: tuple[tuple[Point, Count], ...] = ()
 
     @property
     def ring_id(self) -> Identity | None:

@@ -290,7 +290,8 @@ class Switch(Request, frozen=True, tag=51):
         is_in_sync: whether the giver holds every acknowledged write of the arc. If so, the receiver does now, too.
         passive: unreachable nodes that may come back with records, as far as the giver knows, for the passive list.
         left: vnodes that left for good.
-        left_ms: for each of them, how long ago it had left at the latest, in ms.
+        left_ms: for each of them, how long ago it had left at the latest, in ms. If it is shorter than `left`, the
+            other ages are unknown, and any sight of those vnodes is newer.
     """
 
     session: Identity

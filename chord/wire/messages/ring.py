@@ -52,10 +52,12 @@ class UnreachableVnode(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Attributes:
         contact: the vnode.
         since_ms: how long it has been unreachable, in ms.
+        owned_ms: how long ago it was last seen to own an arc, in ms; see `MarkedArc`. None: unknown.
     """
 
     contact: Contact
     since_ms: Count
+    owned_ms: Count | None = None
 
 
 UnreachableVnodes: TypeAlias = Annotated[tuple[UnreachableVnode, ...], Meta(max_length=LIST_ENTRIES_MAX)]
@@ -425,14 +427,14 @@ class FindNeighboursReply(Reply, frozen=True, tag=134):
         successor: the vnode after the predecessor: at the point or behind it.
         ring: the ring id of the called node; None if it has none. A joiner adopts it.
         has_left: whether the called node knows that the vnode at this point has left for good.
-        left_ms: if so, how long ago it had left at the latest, in ms.
+        left_ms: if so, how long ago it had left at the latest, in ms. None: unknown, and any sight of it is newer.
     """
 
     predecessor: Contact
     successor: Contact
     ring: Identity | None = None
     has_left: bool = False
-    left_ms: Count = 0
+    left_ms: Count | None = None
 
 
 class FindNeighbours(Request, frozen=True, tag=19):
