@@ -408,9 +408,9 @@ def test_put_must_replace_the_versions_of_ready_nodes_only(dies: tuple[int, ...]
     testing.run(main)
 
 
-@pytest.mark.parametrize("is_lenient", [False, True])
+@pytest.mark.parametrize(("is_lenient", "is_alarmed"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("is_owner", [False, True])
-def test_put_may_miss_a_returned_copy_only_in_an_alarm(is_owner: bool, is_lenient: bool) -> None:
+def test_put_may_miss_a_returned_copy_only_in_an_alarm(is_owner: bool, is_lenient: bool, is_alarmed: bool) -> None:
     """A node that was away hands its copy to the owner between the put's version and its acknowledgement."""
 
     async def main() -> None:
@@ -422,7 +422,7 @@ def test_put_may_miss_a_returned_copy_only_in_an_alarm(is_owner: bool, is_lenien
             owner = next(node for node in ring.nodes if node._host.owner_of(model.point) is not None)
             holder = next(node for node in ring.nodes if (node is owner) == is_owner)
             holder._host.storage.apply(Batch(puts=(record,)))
-            oracle.is_lenient = is_lenient
+            oracle.is_lenient, old.is_alarmed = is_lenient, is_alarmed
             to_be_found = oracle.to_be_found(model)
             actor, new = owner._host.storage.incarnation + bytes(7) + b"1", model.begin("put")
             model.sent(new, b"2" * 16)
@@ -434,7 +434,8 @@ def test_put_may_miss_a_returned_copy_only_in_an_alarm(is_owner: bool, is_lenien
             model.acknowledged(new, versions.encode_context({actor: 1}), "client", owner.name)
             assert oracle.is_whole(model)
             oracle.hold_to_what_it_read(owner, model, new, to_be_found)
-            assert len(complaints) == (is_owner or not is_lenient)
+            assert len(complaints) == (is_owner or not (is_lenient or is_alarmed))
+            assert old.is_alarmed == (is_alarmed and not is_owner), "a quorum has had it after the alarm"
             assert all("acknowledged put 2 of b'k' and did not replace put 1" in text for text in complaints)
 
     testing.run(main)
