@@ -51,3 +51,23 @@ def test_goodbyes_beyond_the_limit_drop_the_oldest(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(("now", "at", "age"), [(5.0, 3.0, 2000), (3.0, 5.0, 0), (1e300, 0.0, AGE_MS_MAX)])
 def test_age_on_the_wire_is_bounded(now: float, at: float, age: int) -> None:
     assert age_ms(now, at) == age
+
+
+@pytest.mark.parametrize("wall_ms", [2_000_000, 500_000])
+def test_kept_goodbyes_keep_their_order_though_the_wall_clock_went_back(wall_ms: int) -> None:
+    known, again = Goodbyes(), Goodbyes()
+    known.said(ONE, 10.0)
+    known.owned(ONE, 20.0)
+    known.said(OTHER, 30.0)
+    known.owned(OTHER, 25.0)
+    known.said(Point(3), 40.0)
+    assert known.to_keep([ONE, OTHER, Point(9)], 1_000_000, 50.0) == known.to_keep([ONE, OTHER], 3_000_000, 60.0)
+    said, owned = known.to_keep([ONE, OTHER], 1_000_000, 50.0)
+    assert said == ((OTHER, 980_000), (Point(3), 990_000))
+    assert owned == ((ONE, 970_000), (OTHER, 975_000))
+    again.recall(said, owned, wall_ms, 5.0)
+    assert OTHER in again
+    assert ONE not in again
+    again.said(ONE, again.owned_at(ONE) - 1)  # type: ignore[operator]
+    assert ONE not in again, "an older goodbye does not count"
+    assert again.said_at(Point(3)) == (5.0 if wall_ms == 500_000 else 5.0 - 1010)
