@@ -115,3 +115,36 @@ def test_planted_sight_that_is_not_dated_back_is_caught(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(ages, "_note_owner", note)
     assert testing.run(waited_for_after_restarts, 1, 0, seed=1)
+
+
+def test_goodbye_of_unknown_age_is_older_than_any_sight() -> None:
+    """Nodes of an earlier version send no ages."""
+
+    async def main() -> None:
+        async with testing.open_ring(2, seed=1) as ring:
+            await trio.sleep(1)
+            node = ring[0]
+            transfers, peers = next(iter(node._parts.values())).transfers, node._host.peers
+            seen, unseen = Contact(Point(1), "seen:1"), Contact(Point(2), "unseen:1")
+            peers.took_its_place(seen, trio.current_time(), is_owner=True)
+            transfers._learn_left([(seen.id, None), (unseen.id, None)])
+            assert (peers.is_known_to_have_left(seen), peers.is_known_to_have_left(unseen)) == (False, True)
+            await trio.sleep(1)
+            transfers._learn_left([(seen.id, 0)])
+            assert peers.is_known_to_have_left(seen)
+
+    testing.run(main, seed=1)
+
+
+def test_copy_of_a_goodbye_is_not_younger_than_the_goodbye() -> None:
+    async def main() -> None:
+        async with testing.open_ring(1, seed=1) as ring:
+            peers, at = ring[0]._host.peers, trio.current_time()
+            cap_s = ring[0]._host.timing.timeout_cap_s
+            peers.learn_left(Point(1), at)
+            peers.learn_left(Point(1), at + cap_s)
+            assert peers.goodbyes.said_at(Point(1)) == at
+            peers.learn_left(Point(1), at + 2 * cap_s)
+            assert peers.goodbyes.said_at(Point(1)) == at + 2 * cap_s
+
+    testing.run(main, seed=1)
