@@ -28,7 +28,7 @@ class RingMerge:
         stabilizer: carries out the repairs.
     """
 
-    __slots__ = ("_host", "_peers", "_ring", "_stabilizer", "_vnode")
+    __slots__ = ("_has_probed", "_host", "_peers", "_ring", "_stabilizer", "_vnode")
 
     def __init__(self, vnode: Vnode, stabilizer: Stabilizer) -> None:
         self._vnode = vnode
@@ -36,6 +36,7 @@ class RingMerge:
         self._host = vnode.host
         self._peers = vnode.host.peers
         self._stabilizer = stabilizer
+        self._has_probed = False  # whether the last self-lookup went to a down vnode
 
     async def ask(self, contact: Contact | str) -> None:
         """Ask a contact to look up this vnode's own id, and heal what that reveals.
@@ -215,18 +216,24 @@ class RingMerge:
     def pick(self, joins: tuple[str, ...]) -> Contact | str | None:
         """Choose the contact for the next self-lookup; None if no contact is known.
 
-        A down vnode with a due probe comes first. This call then schedules its next probe. Otherwise the choice is
-        random. It covers fingers, join addresses, and the successor list behind its head, as far as they are of other
-        nodes. The lists of this node's other vnodes count, too. This vnode may know no living contact, and they may.
+        A down vnode with a due probe comes first, but not twice in a row: if many vnodes are down, a probe is always
+        due. This call then schedules its next probe. Otherwise the choice is random. It covers fingers, join addresses,
+        and the successor list behind its head, as far as they are of other nodes. The lists of this node's other vnodes
+        count, too. This vnode may know no living contact, and they may.
         """
-        due = self._peers.passive.due(trio.current_time(), self._host.rng)
+        pool = self._pool(joins)
+        may_probe = not (self._has_probed and pool)
+        due = self._peers.passive.due(trio.current_time(), self._host.rng) if may_probe else None
+        self._has_probed = due is not None
         if due is not None:
             return due
+        return self._host.rng.choice(pool) if pool else None
+
+    def _pool(self, joins: tuple[str, ...]) -> list[Contact | str]:
         own = self._host.address
         pool: list[Contact | str] = [c for c in self._vnode.fingers.contacts() if c.address != own]
         pool += [c for c in self._ring.successors[1:] if c.address != own]
         for vnode in self._host.vnodes.values():
             if vnode is not self._vnode and vnode.ring.is_member:
                 pool += [c for c in (*vnode.fingers.contacts(), *vnode.ring.successors) if c.address != own]
-        pool += [address for address in joins if address != own]
-        return self._host.rng.choice(pool) if pool else None
+        return pool + [address for address in joins if address != own]

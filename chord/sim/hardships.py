@@ -299,7 +299,12 @@ class Hardships:
     # -- addresses --------------------------------------------------------------------------------
 
     async def _new_addresses(self) -> None:
-        """Start nodes at new addresses, at each other's, or twice from a copied directory."""
+        """Start nodes at new addresses, at each other's, or twice from a copied directory.
+
+        A node that is joining may know one address of the ring only, so the others wait for it.
+        """
+        while any(node.state == "joining" for node in self._cluster.nodes):
+            await trio.sleep(0.05)
         nodes, lasts_s = self._some(), self._duration_s()
         for node in nodes:
             await self._schedule.kill(node)
