@@ -23,7 +23,8 @@ class Lateness:
         late: fraction of requests that arrive late, 0.0 to 1.0.
         twice: fraction of the other requests that arrive in time and again late, 0.0 to 1.0.
         unanswered: fraction of the conditional copies (`StoreCovering`) with an answer that never arrives, 0.0 to 1.0.
-        counts: under "late", "twice" and "unanswered", the numbers of such requests.
+        counts: under "late", "twice" and "unanswered", the numbers of such requests. The network counts those that it
+            delivers twice, because it delivers no request again that was refused.
     """
 
     def __init__(self, rng: random.Random, *, late: float = 0.0, twice: float = 0.0) -> None:
@@ -44,7 +45,7 @@ class Lateness:
         return waits_s
 
     def draw(self) -> tuple[float, float | None]:
-        """Draw and count the extra delays of a request and its second copy, in seconds.
+        """Draw the extra delays of a request and its second copy, in seconds.
 
         The network adds its usual delay to each. The second is None if the request is sent only once.
         """
@@ -54,7 +55,6 @@ class Lateness:
             self.counts["late"] += 1
             return self._much_later(), None
         if self._rng.random() < self.twice:
-            self.counts["twice"] += 1
             return 0.0, self._much_later()
         return 0.0, None
 

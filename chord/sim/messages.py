@@ -360,6 +360,10 @@ class MessageCalls:
 
     def _arrive(self, ticket: Ticket) -> None:
         network, target = self._network, host_of(ticket.address)
+        if ticket.first is not None:
+            if not ticket.first.may_be_sent_again():
+                return
+            network.lateness.counts["twice"] += 1
         network.deliveries += 1
         peer = network.at_host(target)
         if peer is not None and peer.is_answering:
