@@ -206,15 +206,18 @@ def test_nonsense_replies_fail_no_handler_and_end_no_node(seed: int) -> None:
 
 @pytest.mark.slow
 def test_planted_unsound_records_make_handlers_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    def some() -> None:
-        for seed in range(8):
-            test_nonsense_requests_fail_no_handler_and_end_no_node(seed)
-
+    """The record may also fail a background task of the node. So more than one seed may be needed."""
     monkeypatch.setattr(versions, "is_sound", lambda record: True)
-    with pytest.raises((AssertionError, ExceptionGroup, OverflowError)) as caught:
-        some()
-    text = "".join(traceback.format_exception(caught.value))
-    assert " failed:" in text or "in _call_self" in text  # a node that calls itself gets the handler's own error
+
+    def fails(seed: int) -> bool:
+        try:
+            test_nonsense_requests_fail_no_handler_and_end_no_node(seed)
+        except (AssertionError, ExceptionGroup, OverflowError) as error:
+            text = "".join(traceback.format_exception(error))
+            return " failed:" in text or "in _call_self" in text  # a node gets the errors of calls to itself
+        return False
+
+    assert any(fails(seed) for seed in range(8))
 
 
 Ask = Callable[[AsyncClient, bytes], Awaitable[object]]
