@@ -22,8 +22,9 @@ from chord.config import RingConstants
 from chord.ids import Arc, Point
 from chord.node import Node
 from chord.sim.inventory import Inventory
-from chord.sim.key_model import KeyModel, Op
+from chord.sim.key_model import KeyModel, Op, covers, dots_in
 from chord.store import versions
+from chord.store.reap_log_state import decode_state, state_name
 from chord.testing.rings import TestRing
 from chord.wire.messages import ActorClock, Record
 
@@ -119,6 +120,24 @@ class LossAccounting:
         copies = list(self.inventory.copies(model.key)) if self.is_trimming else []
         is_isolated = any(op.is_in(copy.record) and not op.is_open_in(copy.record) for copy in copies)
         return is_isolated and sum(op.is_open_in(copy.durable) for copy in copies) < op.quorum
+
+    def is_behind(self, model: KeyModel) -> bool:
+        """Return whether an owner of a key has not applied the reap-log entries that name its replaced versions.
+
+        Other living nodes have applied these entries. While the owner was away, they replaced the versions and reaped
+        the replacements. So only their reap logs still know of these. The durable state of the owner counts, because a
+        full disk may take back a change that is visible.
+        """
+        gone = model.gone()
+        for node in self._ring.nodes if gone else ():
+            record = node._host.storage.durable(model.key) if self.inventory.is_living(node) else None
+            if record is None or node._host.owner_of(model.point) is None:
+                continue
+            old = {op_id for dot, op_id in dots_in(record).items() if covers(gone, dot)}
+            old.intersection_update(version.op_id for version in versions.siblings(record))
+            if old and old <= self._buried_elsewhere(node, record):
+                return True
+        return False
 
     def members(self, model: KeyModel) -> list[Node]:
         """Return the first N living nodes clockwise from a key, computed from ids alone."""
@@ -257,25 +276,47 @@ class LossAccounting:
 
         A trimmed log names nothing any more. If reap logs are trimmed, `KeyModel.is_buried` is enough.
         """
-        return None in self._restored(record) or (self.is_trimming and model.is_buried(record))
+        is_rejected = any(left is None for _, left in self._restored(record))
+        return is_rejected or (self.is_trimming and model.is_buried(record))
 
     def _buried(self, record: Record) -> set[bytes]:
         """Return the ids of operations that a record shows and a reap log calls dead.
 
         The reap log of any living node is enough.
         """
-        shown = {version.op_id for version in versions.siblings(record)}
-        left = [{version.op_id for version in versions.siblings(one)} if one else () for one in self._restored(record)]
-        return {op_id for op_id in shown if any(op_id not in ids for ids in left)}
+        return {op_id for _, rejected in self._rejected(record) for op_id in rejected}
 
-    def _restored(self, record: Record) -> Iterator[Record | None]:
-        """Yield, for each living node, the part of a record that its reap log accepts.
+    def _buried_elsewhere(self, owner: Node, record: Record) -> set[bytes]:
+        """Return the ids of operations that an owner's durable record shows and only reap logs of others call dead.
+
+        Each of these logs must be ahead of the owner's: it has an entry that the owner has not applied durably.
+        """
+        storage, part = owner._host.storage, owner._host.reap_log.slice_of(record.key)
+        note = storage.durable_note(state_name(part))
+        applied = {} if note is None else decode_state(note).seen
+        found, known = set[bytes](), set[bytes]()
+        for node, rejected in self._rejected(record):
+            seen = node._host.reap_log.state(part).seen
+            if node is not owner and any(number > applied.get(maker, 0) for maker, number in seen.items()):
+                found |= rejected
+            elif node is owner and storage.get(record.key) == record:  # otherwise it applies further entries now
+                known = rejected
+        return found - known
+
+    def _rejected(self, record: Record) -> Iterator[tuple[Node, set[bytes]]]:
+        """Yield each living node, with the ids of operations that a record shows and the node's reap log calls dead."""
+        shown = {version.op_id for version in versions.siblings(record)}
+        for node, left in self._restored(record):
+            yield node, shown.difference(() if left is None else (one.op_id for one in versions.siblings(left)))
+
+    def _restored(self, record: Record) -> Iterator[tuple[Node, Record | None]]:
+        """Yield each living node, with the part of a record that its reap log accepts.
 
         None: the reap log accepts nothing. A node in state `starting` is left out. It has not opened its store, and a
         question to its reap log would make it cache an empty log.
         """
         living = (node for node in self._ring.nodes if self.inventory.is_living(node) and node.state != "starting")
-        return (node._host.reap_log.restored(record) for node in living)
+        return ((node, node._host.reap_log.restored(record)) for node in living)
 
     def left(self, node: Node) -> None:
         """Record that a node left, and judge each record that it still had as a drop."""

@@ -488,8 +488,8 @@ class Oracle:
         """Return the state against which to judge a scan that begins now.
 
         A scan reads the copies of the owners. An owner that was away receives the missed writes later. Until then it
-        lacks writes that other living nodes have. A scan that calls itself complete may not lack a write that only dead
-        nodes have.
+        lacks writes that other living nodes have, or have reaped. A scan that calls itself complete may not lack a
+        write that only dead nodes have.
         """
         now, calm = trio.current_time(), self.calm()
         gone: dict[bytes, Covers] = {}
@@ -503,7 +503,9 @@ class Oracle:
             weak = [op for op in model.ops if op.is_ok and op.w < op.quorum]
             far = [op for op in weak if not any(copy.is_living and op.is_open_in(copy.record) for copy in copies)]
             self._counts["scan cannot know a write below the quorum"] += bool(far)
-            if not moving and not far:
+            is_behind = self.accounting.is_behind(model)
+            self._counts["scan precedes reap-log entries on their way to its owner"] += is_behind
+            if not (moving or far or is_behind):
                 gone[key] = model.gone()
         return BeforeScan(calm, gone, required, now)
 

@@ -205,6 +205,17 @@ MUTANTS = (
         ("oracle: dropped", "oracle: misread"),
     ),
     Mutant(
+        "deleted values back in scans",
+        "the same mistake as *trimmed entries counted as seen*: a scan that says it is complete shows deleted values",
+        (
+            Edit(ReapLog.claims, "if entry.versions and not", "if False and not"),
+            Edit(ReapLog.catch_up, "if decided is not record:", "if False:"),
+        ),
+        scenes.deleted_while_away_and_scanned,
+        4,
+        ("oracle: misread",),
+    ),
+    Mutant(
         "joiner without log for an empty arc",
         "a node that gets an arc without records does not get its reap log, and a deleted value is back",
         (

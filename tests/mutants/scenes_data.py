@@ -147,7 +147,12 @@ def deleted_while_away_and_trimmed(seed: int) -> None:
     _away_while_reaped(seed, is_trimmed=True)
 
 
-def _away_while_reaped(seed: int, *, is_trimmed: bool) -> None:
+def deleted_while_away_and_scanned(seed: int) -> None:
+    """As `deleted_while_away_and_trimmed`, and only scans are made from the return on."""
+    _away_while_reaped(seed, is_trimmed=True, is_scanned=True)
+
+
+def _away_while_reaped(seed: int, *, is_trimmed: bool, is_scanned: bool = False) -> None:
     async def scene(world: World) -> None:
         world.workload.accounting.is_trimming = is_trimmed
         await world.workload.fill(20)
@@ -165,9 +170,13 @@ def _away_while_reaped(seed: int, *, is_trimmed: bool) -> None:
             for part in log.slices_in(WHOLE):
                 await node._host.storage.commit(log.trim(part, 0))
         world.ring.network.unfreeze(away.name)
-        await world.converged()
-        await world.level(N)
-        await world.workload.settle()
+        async with trio.open_nursery() as nursery:
+            if is_scanned:
+                nursery.start_soon(_scan_on, world)
+            await world.converged()
+            await world.level(N)
+            nursery.cancel_scope.cancel()
+        await (world.workload.scan(world.nodes[0]) if is_scanned else world.workload.settle())
 
     play(seed, scene, nodes=5, replicas=N, timing=OBLIVIOUS, sync_delay=flash, network=MemoryNetwork(seed))
 
@@ -571,6 +580,12 @@ async def _read_on(world: World, key: bytes, nodes: list[Node], writes: float = 
         if world.rng.random() < writes:
             await world.workload.write(world.rng.choice(nodes), key, "reader", "put")
         await trio.sleep(pause_s)
+
+
+async def _scan_on(world: World) -> None:
+    while True:
+        await world.workload.scan(world.rng.choice(world.nodes))
+        await trio.sleep(0.01)
 
 
 async def _busy(world: World, clients: int, seconds: float) -> None:

@@ -88,6 +88,7 @@ MORE_FORMER_FAULTS = (
     *(148, 179, 50087, 50131, 50451, 50469, 50776),
     *(51100, 51137, 51192, 51211, 51212, 51268, 51711, 51897, 51956),
     *(1000147, 1020081),  # an isolated vnode asked only vnodes that were down
+    1030070,  # the oracle did not look for deletes in reap logs that a full disk had refused
     990212,  # the oracle held a put to versions that its coordinator received after it had written the put
 )
 
