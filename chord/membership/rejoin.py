@@ -78,14 +78,15 @@ class Rejoin:
         members = [address for address, state in states.items() if state in ("member", "leaving")]
         has_gone_on = any(address not in returning for address in members)  # otherwise they were away too
         self._vnode.has_met_quorum = has_gone_on
-        for contact in last.successors:  # remember them until the lists name them again
-            if states.get(contact.address) in ("member", "resuming") and contact.address != self._host.address:
-                self._peers.passive.add(contact, trio.current_time())
+        silent = self._remember(last.successors, states)
         while members or last.start is None:  # a vnode without an arc can only join, however long that takes
             others = [*members, *(asked or known)]
             if len(self._host.vnodes) > 1:  # another vnode of this node may be the only member
                 others.append(self._host.address)
             if await self._has_joined(others, asked if last.start is not None else []):
+                for contact in self._ring.successors:
+                    if contact in silent:  # most are only slow to answer
+                        self._peers.passive.forget(contact.id)
                 return
             states = await self._states_of(asked, (), {}, None)  # a stalled network may have hidden the members
             members = [address for address, state in states.items() if state in ("member", "leaving")]
@@ -102,6 +103,30 @@ class Rejoin:
         self._vnode.mark_only_copies(last.successors)
         self._vnode.eager_looks = EAGER_LOOKS
         await self._membership.announce()
+
+    def _remember(self, successors: tuple[Contact, ...], states: dict[str, str]) -> set[Contact]:
+        """Put stored successors on the passive list until the lists name them again.
+
+        Without them, a write could need fewer nodes. The stored pointers may be older than the death of a successor. If
+        its place has expired since, the members report it no longer. If it is about to return, it joins.
+
+        Args:
+            successors: the stored successors.
+            states: the states of the nodes that have answered, by address.
+
+        Returns:
+            The successors that were put on the list and have not answered.
+        """
+        silent = set()
+        for contact in successors:
+            state, is_listed = states.get(contact.address), contact.id in self._peers.passive
+            has_left = state not in ("member", "resuming") and self._peers.is_known_to_have_left(contact)
+            if contact.address == self._host.address or state == "leaving" or has_left:
+                continue
+            self._peers.passive.add(contact, trio.current_time())
+            if state is None and not is_listed:
+                silent.add(contact)
+        return silent
 
     async def _has_joined(self, others: list[Contact | str], asked: list[Contact | str]) -> bool:
         """Join through other nodes, unless all members are gone.

@@ -11,15 +11,17 @@ import trio
 
 from chord import testing
 from chord.config import PRESETS, Limits, RingConstants
-from chord.errors import DuplicateId, PeerUnreachable
+from chord.errors import DuplicateId, PeerUnreachable, TooFewReplicas
 from chord.events import Emitted, RingResumed
 from chord.ids import Point
+from chord.membership.join import Membership
 from chord.membership.rejoin import Rejoin
 from chord.net.peers import RESUMES_MAX, Peers
 from chord.node import Node
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
+from chord.sim.stores import DiskIdentity
 from chord.store.storage import Batch
 from chord.testing.rings import TestRing, open_ring
 from chord.wire.messages import ConfirmReply, Contact, Ping, PingReply
@@ -28,6 +30,7 @@ from tests.support.rings import only, put, virtual
 
 LOCAL = PRESETS["local"]
 TIMING = msgspec.structs.replace(LOCAL, down_out_s=4.0, reprobe_first_s=1.0, reprobe_max_s=4.0)
+FOUR = RingConstants(successors=5, replicas=4)
 
 
 def known(node: Node) -> set[str]:
@@ -236,6 +239,59 @@ async def test_nodes_keep_probing_a_down_node_until_it_returns() -> None:
         await nodes.converged()
         await trio.sleep(TIMING.reprobe_max_s)
         assert not any(node._host.peers.passive.contacts() for node in nodes.nodes)
+
+
+async def back_with_old_pointers(nodes: Cluster, other: Node, end: str) -> Node:
+    """`other` leaves or dies for long. Restart its predecessor at once, with the node.json from before that."""
+    back = next(node for node in nodes.nodes if only(node).ring.successor == only(other).me)
+    kept = nodes.kept(back.name)
+    assert kept is not None
+    assert only(other).me in kept.vnodes[0].successors
+    await (other.leave() if end == "leaves" else nodes.kill(other))
+    await trio.sleep(2 * TIMING.down_out_s)
+    if end == "joins":
+        other = await nodes.start(join=(), name=other.name)
+        while only(other).state != "joining":
+            await trio.sleep(0.001)
+    await nodes.kill(back)
+    store = DiskIdentity(nodes.disk(back.name))
+    await store.save(kept)
+    store.close()
+    again = await nodes.start(join=[other] if end == "joins" else (), name=back.name)  # it waits for that node's answer
+    await again.ready()
+    return again
+
+
+@pytest.mark.parametrize("end", ["dies", "joins"])
+def test_resumed_node_counts_a_missing_node_of_its_old_list(end: str) -> None:
+    """Its node.json is older than the other node's death, and the place of that node has expired."""
+
+    async def wait(self: Membership, owner: Contact) -> None:
+        await trio.sleep_forever()
+
+    async def main() -> None:
+        async with cluster(seed=1, timing=TIMING, sync_delay=flash, ring=FOUR) as nodes:
+            await started(nodes, 3)
+            await trio.sleep(TIMING.down_out_s)
+            with mock.patch.object(Membership, "_receive_arc", wait):
+                back = await back_with_old_pointers(nodes, nodes[1], end)
+                keys = (b"key-%d" % number for number in range(100))
+                owned = next(key for key in keys if back._host.owner_of(back._host.circle.hash(key)))
+                with pytest.raises(TooFewReplicas, match="a write needs 3 nodes, and 2 are available"):
+                    await put(back, owned, b"value")
+
+    testing.run(main)
+
+
+@virtual
+async def test_resumed_node_gives_up_a_leaver_of_its_old_list() -> None:
+    async with cluster(seed=1, timing=TIMING, sync_delay=flash, ring=FOUR) as nodes:
+        await started(nodes, 3)
+        await trio.sleep(TIMING.down_out_s)
+        back = await back_with_old_pointers(nodes, nodes[1], "leaves")
+        await trio.sleep(TIMING.reprobe_max_s)
+        assert not back._host.peers.passive.remembered()
+        await put(back, b"key", b"value")
 
 
 @pytest.mark.slow
