@@ -134,7 +134,8 @@ class Page:
         """Return the node of the first successor of each node, by name."""
         vnodes = self("GET", "/ring")[1]["vnodes"]
         names = {vnode["id"]: vnode["node"] for vnode in vnodes}
-        return {vnode["node"]: names[vnode["successors"][0]] for vnode in vnodes if vnode["successors"]}
+        listed = {vnode["node"]: vnode["successors"][0] for vnode in vnodes if vnode["successors"]}
+        return {node: names[head] for node, head in listed.items() if head in names}  # a newcomer is listed first
 
     def ready(self, n: int) -> None:
         """Wait until the dashboard shows a settled ring of `n` nodes."""

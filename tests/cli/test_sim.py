@@ -322,7 +322,7 @@ def test_history_of_a_ring_without_faults_is_acceptable(sim: Sim, capsys: pytest
 
 
 def test_recording_of_a_replay_reads_back(sim: Sim) -> None:
-    ended = sim("replay", SEED, *FAULTY, "--until", "6", "--chordlog", "run.chordlog.gz")
+    ended = sim("replay", SEED, *FAULTY, "--until", "10", "--chordlog", "run.chordlog.gz")
     assert ended.code == 0
     assert "; recording: run.chordlog.gz\n" in ended.err
     with open("run.chordlog.gz", "rb") as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from chord.membership.rejoin import Rejoin
 from chord.replication.coordinator import Coordinator
 from chord.replication.handoff import Handoff
 from chord.replication.read import QuorumReads, Reading
@@ -135,7 +136,10 @@ MUTANTS = (
     Mutant(
         "coordinated before it is a member",
         "a returned owner writes to no other node, because it knows none yet",
-        (Swap(Vnode, "_require_view", lambda require: lambda self: None),),
+        (
+            Swap(Vnode, "_require_view", lambda require: lambda self: None),
+            Swap(Rejoin, "_remember", lambda remember: lambda self, successors, states: set()),  # or W stays right
+        ),
         scenes.owner_is_back,
         4,
         ("oracle: acknowledged",),
