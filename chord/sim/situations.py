@@ -31,7 +31,7 @@ IN_ANY_THEME = (
     "reap log trimmed",
     "slice caught up",
     "value quarantined",
-    *(f"early put {how}" for how in EARLY if how != "differs"),  # too rare; a test forces it
+    *(f"early put {how}" for how in EARLY if how != "differs"),  # too rare; a test has seeds with it
     LEAVER_BACK,
 )
 OF_THEME: dict[str, tuple[str, ...]] = {

@@ -27,7 +27,7 @@ FEW: dict[str, tuple[int, ...]] = {
     "stop": (1,),
     "disks": (1,),
     "addresses": (0, 1),
-    "delivery": (1, 10, 14, 20, 45, 55),
+    "delivery": (1, 10, 14, 20, 45, 55, 112, 174),
 }
 """Seeds of each theme, as far as CI has time. Together they reach every situation that seeds draw."""
 MORE = 60  # `make soak` demands every path of its thousands of seeds
@@ -74,6 +74,7 @@ def test_swarm_holds_and_takes_every_path(
     situations = [name for name in NEVER_ZERO if name.startswith(SITUATION)]
     assert len(situations) > 10
     assert [name for name in situations if not outcome.counts[name]] == []
+    assert outcome.counts[f"{SITUATION}early put differs"] > 0 or plans is many, "too rare for every swarm"
     mixed = [report for report in outcome.reports if report.theme == "mixed"]
     assert len(mixed) == sum(plan.theme == "mixed" for plan in drawn)
     assert all(report.steps >= STEPS_MIN and report.membership >= MEMBERSHIP_MIN for report in mixed)
