@@ -316,8 +316,7 @@ class FaultSchedule:
 
         Lists in transit count too. To the proof an answer takes no time. The list that a node sent before it died is
         the receiver's list from then on, even while the message is in transit. Leaving nodes count as gone already,
-        because to the proof a leave is a failure. Each node that joins or returns must keep a live member among those
-        that it knows. It cannot join by a dead node.
+        because to the proof a leave is a failure. Each node that joins or returns must keep an entry node.
         """
         cluster = self._cluster
         going = {node.address, *(n.address for n in cluster.nodes if n._host.is_leaving)}
@@ -329,14 +328,23 @@ class FaultSchedule:
             return False
         if self._run_of_going(going) >= self._plan.successors:
             return False  # no list has such a gap yet, but each list copies the next one
-        living = {n.address for n in cluster.nodes if n.state == "ready"} - going
-        for back in [n.name for n in cluster.nodes if n.state == "ready"]:
-            self._returning.pop(back, None)
-        knows = [n.config.join for n in cluster.nodes if n.state == "joining" and n.address != node.address]
-        knows += [known for host, known in self._returning.items() if host != node.name]
-        if any(not living.intersection(known) for known in knows):
+        if not self.keeps_entry_nodes(node):
             return False
         return has_best and len(invariants.principals(rest)) > self._plan.successors + 1
+
+    def keeps_entry_nodes(self, node: Node) -> bool:
+        """Return whether each node that joins or returns still knows a ready node if this node goes.
+
+        Such a node may know no other addresses than those that it was given. If all of them are gone before it has
+        reached one, for example because it is cut off, it cannot join.
+        """
+        nodes = self._cluster.nodes
+        for back in [n.name for n in nodes if n.state == "ready"]:
+            self._returning.pop(back, None)
+        living = {n.address for n in nodes if n.state == "ready" and n is not node and not n._host.is_leaving}
+        knows = [n.config.join for n in nodes if n.state in ("starting", "joining") and n is not node]
+        knows += [known for host, known in self._returning.items() if host != node.name]
+        return all(living.intersection(known) for known in knows)
 
     @staticmethod
     def _lists_of(node: Node) -> list[tuple[int, ...]]:

@@ -156,8 +156,10 @@ class Hardships:
             if self._rng.random() < 0.5 and nodes < self._plan.nodes_max:
                 await self._schedule.join(join=ready[:3])
             elif len(ready) > self._plan.nodes_min:
-                self._rng.choice(ready)._begin_leave()
-                self._schedule.count("leave")
+                leaver = self._rng.choice(ready)
+                if self._schedule.keeps_entry_nodes(leaver):
+                    leaver._begin_leave()
+                    self._schedule.count("leave")
         self._workload.slower = 1.0
 
     # -- absences ---------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
+from unittest.mock import AsyncMock
 
 import pytest
 import trio
@@ -233,6 +234,37 @@ async def test_node_that_waits_for_its_disk_is_started_once(nemesis: Nemesis, ma
     machines.disk(node.name).resume()
     assert len(await names(machines)) == NODES
     assert not schedule.is_coming_back(node.name)
+
+
+@with_plan(RETURNING)
+async def test_last_entry_node_of_a_joiner_does_not_leave(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+    """A joiner that is cut off may not have reached any entry node yet. It knows no other address."""
+    await machines.place(NODES)
+    schedule, (first, second, other) = nemesis.schedule, machines.nodes[:3]
+    machines.network.partition(["n10"])
+    joiner = await machines.start(join=[first, second])
+    assert joiner.state == "starting"
+    assert schedule.keeps_entry_nodes(first)
+    await first.leave()
+    assert not schedule.keeps_entry_nodes(second)
+    assert schedule.keeps_entry_nodes(other)
+    machines.network.heal()
+    await joiner.ready()
+    assert schedule.keeps_entry_nodes(second)
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_leave_during_an_episode_spares_the_last_entry_node(is_last: bool) -> None:
+    async def run(nemesis: Nemesis, machines: Cluster, watch: Watch) -> None:
+        await machines.place(NODES)
+        workload = Workload(machines, random.Random(1), watch.complain)
+        hardships = Hardships(RETURNING, machines, workload, watch, nemesis.schedule, healed)
+        nemesis.schedule.keeps_entry_nodes = lambda node: not is_last  # type: ignore[method-assign]
+        nemesis.schedule.join = AsyncMock()  # type: ignore[method-assign]
+        await hardships._last(60.0)
+        assert ("action leave" in watch.counts) is not is_last
+
+    with_plan(RETURNING)(run)()
 
 
 @with_plan(RETURNING)
