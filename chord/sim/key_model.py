@@ -518,8 +518,8 @@ class KeyModel:
     def hidden(self, context: bytes, shown: Iterable[bytes], before: int) -> Op | None:
         """Return an operation that a read should have shown and did not; otherwise None.
 
-        The context of the read covers this operation, and no version that may have replaced it. Values with a time to
-        live do not count.
+        The context of the read covers this operation, and no version that may have replaced it. A replacement that
+        stores dropped as deleted or expired counts as covered. Values with a time to live do not count.
 
         Args:
             context: the context that the read returned.
@@ -535,7 +535,8 @@ class KeyModel:
         return None
 
     def _is_covered_by(self, op: Op, context: Covers) -> bool:
-        known = (mint for dot, mint in self._mints.items() if mint.op is not op and covers(context, dot))
+        others = [(dot, mint) for dot, mint in self._mints.items() if mint.op is not op]
+        known = (mint for dot, mint in others if covers(context, dot) or covers(self._buried, dot))
         return any(mint.may_cover(op.dots) for mint in known)
 
     def left_beside(self, op: Op, merged: Record | None, w_min: int, now: float) -> list[Op]:

@@ -252,6 +252,27 @@ def test_oracle_reports_a_reused_dot_only_if_others_rely_on_it(is_told: bool, by
     assert ("a dot was minted twice" in wrong) == is_told
 
 
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_read_may_hide_a_value_only_if_its_replacement_is_covered_or_dropped(is_dropped: bool) -> None:
+    """A record may survive the reaping of the value that replaced all of its values."""
+    old, new, other = b"1" * 16, b"2" * 16, b"3" * 16
+    model = KeyModel(b"old-5", 0)
+    value = model.begin("no context")
+    model.sent(value, old)
+    model.saw(Record(b"old-5", (ActorClock(old, 1, (Version(b"old-5/1", old, 0),)),)), "n0", is_own=True)
+    assert model.acknowledged(value, versions.encode_context({old: 1}), "client", "n0") == ""
+    replacement = model.begin("with context", client="client")
+    model.sent(replacement, new)
+    late = Record(b"old-5", (ActorClock(old, 1, ()), ActorClock(new, 1, (Version(b"old-5/2", new, 0),))))
+    model.saw(late, "n0", is_own=True)
+    seen, after = versions.encode_context({old: 1, other: 1}), model.clock
+    assert model.hidden(seen, [b"old-5/1"], after) is None
+    assert model.hidden(seen, [], after) is value
+    assert model.hidden(versions.encode_context({old: 1, new: 1}), [], after) is None
+    model.bury(late if is_dropped else Record(b"old-5", (ActorClock(old, 1, ()),)))
+    assert (model.hidden(seen, [], after) is None) is is_dropped
+
+
 @ledger_test
 async def test_oracle_excuses_a_reused_dot_that_is_not_durable(judged: Judged) -> None:
     """The oracle looks at the copies when a write is acknowledged. One store has minted a dot that is on no disk."""
