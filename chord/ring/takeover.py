@@ -189,11 +189,11 @@ class Takeover:
         given: list[Mark] = []
         if self._host.constants.replicas == 1 and own.start is not None:
             given = marks_within(own.marks, Arc(own.start, owner.id))
-        marks = ages.marks_to_others(given, self._peers)
         for _ in range(self._ring.r):
             confirmed = await self._peers.call(owner, Confirm(owner.id), ConfirmReply)
-            if not marks:
+            if not given:
                 return
+            marks = ages.marks_to_others(given, self._peers)  # anew for each vnode, because ages grow
             await self._peers.call(owner, GiveMarks(marks[:LIST_ENTRIES_MAX]), Done)
             if own.start is None or not between(own.start, confirmed.arc_start, owner.id):
                 return
