@@ -276,6 +276,10 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             `unreachable_max`.
         unreachable_max: down vnodes beyond `passive_max` that a node remembers. Beyond it the node loses the oldest.
         forgotten_max: addresses of nodes that an operator gave up, remembered by each vnode. Beyond it the oldest goes.
+        goodbyes_max: vnodes that a node remembers as gone for good. Beyond it the node forgets the oldest news, and
+            waits for such a vnode as for a down one.
+        owners_max: vnodes for which a node remembers when they last owned an arc. Beyond it the node forgets the oldest
+            news. An older goodbye of such a vnode may then count as its last.
         arcs_max: arcs with a known owner in the owner cache.
         members_max: nodes in the membership list; at most 4,096. A larger ring keeps no list.
         reap_log_entries: entries that the reap log of a slice, a 4,096th of the circle, keeps for stores that are away;
@@ -327,6 +331,8 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     passive_max: int = 128
     unreachable_max: int = 4096
     forgotten_max: int = 256
+    goodbyes_max: int = 1024
+    owners_max: int = 1024
     arcs_max: int = 4096
     members_max: int = 4096
     reap_log_entries: int = 1024

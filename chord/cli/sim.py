@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 EXIT_CODES = {"correctness": CHECK_FAILED, "crash": INTERNAL, "liveness": TIMEOUT}
 """The exit codes by kind of failure. If several kinds occurred, the first of these counts."""
 
-WRITES_TOLD = 10_000
+PROGRESS_WRITES = 10_000
 """The number of acknowledged writes between two progress messages of a single long run."""
 
 WISHES = (
@@ -128,7 +128,7 @@ def run_command(out: Out, seeds: str, shares: bool, counts: bool, jobs: int | No
         if not is_one_run:
             return
         show(min(writes, plans[0].writes))
-        if writes - reported >= WRITES_TOLD:  # a run of hours also reports progress without a terminal
+        if writes - reported >= PROGRESS_WRITES:  # a run of hours also reports progress without a terminal
             reported = writes
             out.note(f"{writes:,} writes were acknowledged, {membership:,} times a node joined or left, all held")
 

@@ -14,28 +14,31 @@ from chord.ids import Point
 
 WallTimes: TypeAlias = tuple[tuple[Point, int], ...]
 """Vnodes, each with a time on the wall clock, in ms since 1970."""
-GOODBYES_MAX = 1024
-OWNERS_MAX = 1024
 AGE_MS_MAX = 10**13  # three centuries: longer than any age, and small enough for the wire
 
 
 class Goodbyes:
     """The latest goodbye of each vnode, and when it last owned an arc.
 
-    All times are in seconds on the event loop's clock of this node. Beyond `GOODBYES_MAX` and `OWNERS_MAX`, the entries
-    with the oldest news are dropped.
+    All times are in seconds on the event loop's clock of this node.
+
+    Args:
+        goodbyes_max: number of goodbyes to remember. Beyond it the entry with the oldest news is dropped.
+        owners_max: number of owners to remember, in the same way.
     """
 
-    __slots__ = ("_owned", "_said", "_zero_ms")
+    __slots__ = ("_goodbyes_max", "_owned", "_owners_max", "_said", "_zero_ms")
 
-    def __init__(self) -> None:
+    def __init__(self, goodbyes_max: int, owners_max: int) -> None:
+        self._goodbyes_max = goodbyes_max
+        self._owners_max = owners_max
         self._said: dict[Point, float] = {}  # the latest news last
         self._owned: dict[Point, float] = {}  # the latest news last
         self._zero_ms: int | None = None  # the wall clock at the time 0; taken once, so that kept times do not change
 
     def said(self, vnode: Point, at: float) -> None:
         """Note that a vnode had said goodbye by the time `at`."""
-        _put_latest(self._said, vnode, at, GOODBYES_MAX)
+        _put_latest(self._said, vnode, at, self._goodbyes_max)
 
     def owned(self, vnode: Point, at: float) -> None:
         """Note that a vnode owned an arc, or was about to get one, at the time `at` or later.
@@ -43,7 +46,7 @@ class Goodbyes:
         A leaver owns no arc when it says goodbye. So `at` must be when a request was sent that the vnode answered as an
         owner, not when the answer arrived.
         """
-        _put_latest(self._owned, vnode, at, OWNERS_MAX)
+        _put_latest(self._owned, vnode, at, self._owners_max)
 
     def owned_at(self, vnode: Point) -> float | None:
         """Return when a vnode last owned an arc; None if this node does not know."""

@@ -48,7 +48,7 @@ class Peers:
         calls: carries the calls over the network.
         timing: see `Timing`.
         observe: receives an event for each change of a peer's state.
-        limits: the sizes of the passive list.
+        limits: how many vnodes the passive list and `goodbyes` remember.
 
     Attributes:
         address: this node's advertised address; "" until it is known.
@@ -65,7 +65,7 @@ class Peers:
         self.address = ""
         self.failure_detector = FailureDetector(timing)
         self.passive = PassiveList(timing, limits.passive_max, limits.unreachable_max)
-        self.goodbyes = Goodbyes()
+        self.goodbyes = Goodbyes(limits.goodbyes_max, limits.owners_max)
         self._handler: RequestHandler = no_handler
         self.calls_made = 0
         self.transitions: Counter[PeerState] = Counter()

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from chord.ids import Point
-from chord.net import goodbyes
 from chord.net.goodbyes import AGE_MS_MAX, Goodbyes, age_ms
 
 ONE, OTHER = Point(1), Point(2)
@@ -11,7 +10,7 @@ ONE, OTHER = Point(1), Point(2)
 
 @pytest.mark.parametrize(("said", "owned", "has_left"), [(1.0, 2.0, False), (2.0, 1.0, True), (2.0, 2.0, True)])
 def test_goodbye_counts_unless_the_vnode_owned_an_arc_since(said: float, owned: float, has_left: bool) -> None:
-    first, second = Goodbyes(), Goodbyes()
+    first, second = Goodbyes(9, 9), Goodbyes(9, 9)
     first.said(ONE, said)
     first.owned(ONE, owned)
     second.owned(ONE, owned)
@@ -23,7 +22,7 @@ def test_goodbye_counts_unless_the_vnode_owned_an_arc_since(said: float, owned: 
 
 
 def test_older_news_changes_nothing() -> None:
-    known = Goodbyes()
+    known = Goodbyes(9, 9)
     known.owned(ONE, 5.0)
     known.owned(ONE, 1.0)
     known.said(ONE, 3.0)
@@ -34,15 +33,15 @@ def test_older_news_changes_nothing() -> None:
     assert known.owned_at(ONE) == 5.0
 
 
-def test_goodbyes_beyond_the_limit_drop_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(goodbyes, "GOODBYES_MAX", 2)
-    monkeypatch.setattr(goodbyes, "OWNERS_MAX", 2)
-    known = Goodbyes()
+def test_goodbyes_beyond_the_limit_drop_the_oldest() -> None:
+    known = Goodbyes(2, 3)
     for number in range(3):
         known.said(Point(number), number)
         known.owned(Point(number + 10), number)
     assert list(known.latest()) == [Point(1), Point(2)]
-    assert [known.owned_at(Point(number)) for number in (10, 11, 12)] == [None, 1, 2]
+    assert [known.owned_at(Point(number)) for number in (10, 11, 12)] == [0, 1, 2]
+    known.owned(Point(13), 3)
+    assert [known.owned_at(Point(number)) for number in (10, 11, 12, 13)] == [None, 1, 2, 3]
     known.said(Point(1), 9.0)
     known.said(Point(3), 9.0)
     assert list(known.latest()) == [Point(1), Point(3)]
@@ -55,7 +54,7 @@ def test_age_on_the_wire_is_bounded(now: float, at: float, age: int) -> None:
 
 @pytest.mark.parametrize("wall_ms", [2_000_000, 500_000])
 def test_kept_goodbyes_keep_their_order_though_the_wall_clock_went_back(wall_ms: int) -> None:
-    known, again = Goodbyes(), Goodbyes()
+    known, again = Goodbyes(9, 9), Goodbyes(9, 9)
     known.said(ONE, 10.0)
     known.owned(ONE, 20.0)
     known.said(OTHER, 30.0)
