@@ -47,8 +47,9 @@ class Rejoin:
         """Bring the vnode back, by the pointers that it had before the restart or by a new join.
 
         If a known node replies as a member, the vnode joins through that node. If none does within `resume_s`, the
-        vnode takes its stored pointers to those nodes that reply. A vnode that owned no arc can only join, and waits
-        for a member without limit. This method never starts a new ring.
+        vnode takes its stored pointers to those nodes that reply. A vnode that owned no arc, or has no pointers because
+        it was not a member yet, can only join. It waits for a member without limit. This method never starts a new
+        ring.
 
         Args:
             last: the vnode's place before the restart.
@@ -79,11 +80,13 @@ class Rejoin:
         has_gone_on = any(address not in returning for address in members)  # otherwise they were away too
         self._vnode.has_met_quorum = has_gone_on
         silent = self._remember(last.successors, states)
-        while members or last.start is None:  # a vnode without an arc can only join, however long that takes
+        # Without pointers it would be alone, as a member that cannot find the places of the others.
+        can_only_join = last.start is None or (not last.successors and last.start != self._vnode.id and bool(asked))
+        while members or can_only_join:
             others = [*members, *(asked or known)]
             if len(self._host.vnodes) > 1:  # another vnode of this node may be the only member
                 others.append(self._host.address)
-            if await self._has_joined(others, asked if last.start is not None else []):
+            if await self._has_joined(others, [] if can_only_join else asked):
                 for contact in self._ring.successors:
                     if contact in silent:  # most are only slow to answer
                         self._peers.passive.forget(contact.id)

@@ -246,6 +246,28 @@ async def test_lone_node_killed_between_its_vnodes_restarts() -> None:
 
 
 @virtual
+async def test_owner_without_pointers_waits_for_a_member() -> None:
+    """A power cut during a join may leave an arc on the disk, and no pointers. Alone it would answer no lookup."""
+    async with cluster(seed=3, ring=RingConstants(successors=2, replicas=1), sync_delay=flash) as machines:
+        await found(machines)
+        names = [node.name for node in machines.nodes]
+        for node in list(machines.nodes):
+            await machines.kill(node)
+        kept = stored(machines, "n1")
+        vnodes = [msgspec.structs.replace(vnode, predecessor=None, successors=()) for vnode in kept.vnodes]
+        await keep(machines, "n1", msgspec.structs.replace(kept, vnodes=tuple(vnodes)))
+        first = await machines.start(join=(), name="n1")
+        await trio.sleep(10)
+        assert first.state == "resuming"
+        assert not any(vnode.ring.is_member for vnode in first._host.vnodes.values())
+        for name in names:
+            if name != "n1":
+                await machines.start(join=(), name=name)
+        await machines.converged()
+        await every_key(first)
+
+
+@virtual
 async def test_node_with_a_contact_never_creates_a_ring() -> None:
     async with cluster(seed=9, sync_delay=flash) as machines:
         await found(machines)
