@@ -121,6 +121,20 @@ class LossAccounting:
         is_isolated = any(op.is_in(copy.record) and not op.is_open_in(copy.record) for copy in copies)
         return is_isolated and sum(op.is_open_in(copy.durable) for copy in copies) < op.quorum
 
+    def is_with_joiners(self, model: KeyModel, op: Op) -> bool:
+        """Return whether only joiners without an arc have an operation, and lost disks would excuse its loss.
+
+        Such a joiner has received records of a transfer that did not end. The giver has died since, and no member knows
+        of the copy.
+        """
+        joiners = {
+            node.name
+            for node in self._ring.nodes
+            if node.state == "joining" and all(v.ownership.start is None for v in node._host.vnodes.values())
+        }
+        hosts = self.hosts(model, op)
+        return bool(hosts) and hosts <= joiners and not self._is_few(op)
+
     def is_behind(self, model: KeyModel) -> bool:
         """Return whether an owner of a key has not applied the reap-log entries that name its replaced versions.
 

@@ -435,7 +435,7 @@ class Oracle:
         """Return whether a read must still find an operation that it had to find at first."""
         if self._constants.replicas == 1 and not op.is_strict and self.is_lenient:
             return False
-        if self.accounting.is_hidden(model, op):
+        if self.accounting.is_hidden(model, op) or self.accounting.is_with_joiners(model, op):
             return False
         return op in model.ops and not op.is_lost and now < op.expires[0] and not model.may_be_deleted(op, now)
 

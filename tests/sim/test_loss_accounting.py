@@ -525,6 +525,35 @@ def test_quarantined_value_is_hidden_unless_a_quorum_shows_it(shown: int, is_hid
     testing.run(main)
 
 
+@pytest.mark.parametrize(
+    ("disks", "owns", "is_excused"), [(2, False, True), (1, False, False), (2, True, False), (0, False, False)]
+)
+def test_copy_of_a_joiner_need_not_be_found_if_w_disks_are_lost(disks: int, owns: bool, is_excused: bool) -> None:
+    """With one lost disk, the other member has dropped its copy. With none, it still has it."""
+
+    async def main() -> None:
+        async with testing.open_ring(4, seed=1) as ring:
+            model, put, record = written(ring)
+            accounting = accounting_of(ring, model, pytest.fail)
+            first, second = list(ring.nodes)[:2]
+            ring.network.partition(["n4"])
+            joiner = await ring.start(join=[first])
+            await trio.sleep(1)
+            assert joiner.state == "joining"
+            for node in (first, second, joiner):
+                node._host.storage.apply(Batch(puts=(record,)))
+            if owns:
+                only(joiner).ownership.start = only(joiner).id
+            if disks == 1:
+                second._host.storage.apply(Batch(removals=(KEY,)))
+            for node in (first, second)[:disks]:
+                accounting.bury(node)
+            assert accounting.is_with_joiners(model, put) == is_excused
+            only(joiner).ownership.start = None
+
+    testing.run(main)
+
+
 @pytest.mark.parametrize(("is_own", "complaints"), [(True, 0), (False, 1)])
 def test_version_that_no_store_minted_is_a_fault(is_own: bool, complaints: int) -> None:
     async def main() -> None:
