@@ -35,12 +35,15 @@ READING = {
     "predicates-wcp-central": "A *note* is a message of the computation. In step 6, c is green and the report of b "
     "arrives. Through the note, {b:1} happened before {b:2,c:2}, so b must stay red. The predicate of b is true at its "
     "event 1 only. If it were also true after the note, b would have to report again, and an alarm would be right.",
-    "predicates-wcp-distributed": "c watches a, and d watches b. The token has the candidate cut and the green "
-    "processes: `{a:{b:2,a:2}} [a]` is the candidate {b:2,a:2} of a, and a is green. The candidate {b:1} of b happened "
-    "before it, through the note. So d must not turn b green.",
-    "order-lamport": "`a1` is the message of a with ticket 1, and `b3` that of b with ticket 3. The number of a cast "
-    "is the clock of its sender. In step 8, b has all oks and sends its message. b knows the earlier request of a. c "
-    "does not know it before step 11.",
+    "predicates-wcp-distributed": "c watches a, and d watches b. In step 1, the predicate of b becomes true at {b:1}, "
+    "and d gets this report in step 2. The note that b sends in step 3 reaches a in step 4. In step 5, the predicate "
+    "of a becomes true at {b:2,a:2}. In step 6, c gets this report, and turns a green. In step 7, the token reaches "
+    "d, which turns b green and gives the alarm. The token has the candidate cut and the green processes: "
+    "`{a:{b:2,a:2}} [a]` is the candidate {b:2,a:2} of a, and a is green. The candidate {b:1} of b happened before "
+    "it, through the note. So d must not turn b green.",
+    "order-lamport": "`a1` is the message of a with ticket 1, and `b3` that of b with ticket 3. The number of an "
+    "event `cast` is its ticket. The number in an arrow `cast` is the clock of its sender. In step 8, b has all oks "
+    "and sends its message. b knows the earlier request of a. c does not know it before step 11.",
     "stabilizing-token-ring": "Each machine compares 0 with 0.",
 }
 """For each entry with a printed form, how to read its run."""

@@ -9,12 +9,14 @@ import io
 import re
 import shlex
 from contextlib import redirect_stdout
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
 from chord import cli
-from chord.gallery.index import ENTRIES
+from chord.gallery.explore import ONE_OF
+from chord.gallery.index import ENTRIES, every_entry
 from tests.gallery.test_errors_page import BEGIN, END
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "gallery").glob("*.md"))
@@ -82,6 +84,29 @@ def test_planted_stale_text_is_caught(stale: str) -> None:
     assert is_output(REPLAY.sub("", output), output)
     assert right in output
     assert not is_output(output.replace(right, stale), output)
+
+
+def wrong_rows(page: str) -> list[str]:
+    """Return the entries that the table of assumptions on a page lacks, has twice, or describes wrongly."""
+    rows = re.findall(r"^\| (`[^|]+) ((?:\| [+−] ){5})\|$", page, re.MULTILINE)
+    marks = [(name, signs.replace("|", "").split()) for names, signs in rows for name in re.findall(r"`(.*?)`", names)]
+    return [
+        entry.name
+        for entry in every_entry()
+        if [signs for name, signs in marks if fnmatch(entry.name, name)]
+        != [["−" if fault in entry.needs else "+" for fault in ONE_OF]]
+    ]
+
+
+def test_table_of_assumptions_is_that_of_the_entries() -> None:
+    assert wrong_rows((PAGES[0].parent / "index.md").read_text(encoding="utf-8")) == []
+
+
+def test_planted_wrong_sign_of_an_assumption_is_found() -> None:
+    page = (PAGES[0].parent / "index.md").read_text(encoding="utf-8")
+    right, wrong = "| `order-gossip` | + | − |", "| `order-gossip` | − | − |"
+    assert right in page
+    assert wrong_rows(page.replace(right, wrong)) == ["order-gossip"]
 
 
 def with_output(shown: re.Match[str]) -> str:
