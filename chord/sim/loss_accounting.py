@@ -392,13 +392,23 @@ class LossAccounting:
             for op in model.every():
                 op.vanished += op.is_in(record)
                 op.is_out |= op.is_in(record)
-            self.reap(model)
             merged = self.inventory.merged(model.key)
             for op in model.required():
-                is_gone = not op.is_in(merged) and (op.value is not None or op.replaces(merged))
-                is_gone = is_gone and not op.is_reaped  # a reaped delete still replaces its value through the reap logs
-                if is_gone and not (self._is_few(op) and trio.current_time() >= op.expires[1]):
+                if op.value is None and not self._is_few(op) and self._is_gone(op, merged):
+                    self.lose(model, op, host, how)  # not reaped: the disks had its last copies
+            self.reap(model)
+            for op in model.required():
+                if self._is_gone(op, merged) and not (self._is_few(op) and trio.current_time() >= op.expires[1]):
                     self.lose(model, op, host, how)  # otherwise the value may have been reaped before, as expired
+
+    @staticmethod
+    def _is_gone(op: Op, merged: Record | None) -> bool:
+        """Return whether no store has an operation, given all copies, merged.
+
+        A delete is gone only if a value that it replaced is back. A reaped delete still replaces its value through the
+        reap logs.
+        """
+        return not op.is_in(merged) and not op.is_reaped and (op.value is not None or op.replaces(merged))
 
     def _is_known(self, host: str) -> None:
         """Record that the node of a machine is back, or the machine is named as gone.

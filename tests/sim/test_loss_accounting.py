@@ -525,6 +525,36 @@ def test_quarantined_value_is_hidden_unless_a_quorum_shows_it(shown: int, is_hid
     testing.run(main)
 
 
+@pytest.mark.parametrize(("disks", "is_lost"), [(2, True), (1, False)])
+def test_delete_is_lost_with_its_disks_though_a_store_dropped_it(disks: int, is_lost: bool) -> None:
+    """A dropped tombstone was reaped, or moved to another store. If reap logs are trimmed, only the disks decide."""
+
+    async def main() -> None:
+        async with testing.open_ring(4, seed=1) as ring:
+            model, put, record = written(ring)
+            delete = model.begin("put", is_delete=True)
+            model.sent(delete, b"2" * 16)
+            actor = record.clock[0].actor
+            tombstone = Record(KEY, (ActorClock(actor, 2, (Version(None, delete.op_id, 2),)),))
+            model.saw(tombstone, ring[0].name, is_own=True)
+            delete.w = 2
+            model.acknowledged(delete, versions.encode_context({actor: 2}), "client", ring[0].name)
+            assert put not in model.required()
+            accounting = accounting_of(ring, model, pytest.fail)
+            accounting.is_trimming = True
+            for node in list(ring.nodes)[:3]:
+                node._host.storage.apply(Batch(puts=(tombstone,)))
+            ring[3]._host.storage.apply(Batch(puts=(record,)))
+            for node in list(ring.nodes)[disks:3]:
+                accounting.dropped(node.name, tombstone)
+                node._host.storage.apply(Batch(removals=(KEY,)))
+            for node in list(ring.nodes)[:disks]:
+                accounting.bury(node)
+            assert (delete.is_lost, delete.is_reaped) == (is_lost, not is_lost)
+
+    testing.run(main)
+
+
 @pytest.mark.parametrize(
     ("disks", "owns", "is_excused"), [(2, False, True), (1, False, False), (2, True, False), (0, False, False)]
 )
