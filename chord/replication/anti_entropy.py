@@ -20,7 +20,7 @@ import trio
 
 from chord import events
 from chord.errors import ChordError, NotOwner
-from chord.ids import Arc, Point
+from chord.ids import Arc, Point, between
 from chord.replication.sync import ReplicaSync, SyncOutcome
 from chord.ring import ages
 from chord.ring.ownership import Mark
@@ -457,10 +457,10 @@ class AntiEntropy:
         return found
 
     async def _pull_from_behind(self, arc: Arc) -> bool:
-        """Fetch the records of a part from the next N nodes behind its replicas, if any.
+        """Fetch the records of a part from the next N + r nodes behind its replicas, if any.
 
-        One of these nodes may have owned the part while the replicas were away. The successor lists of the replicas may
-        be as old as their absence, so each node is asked for its own list.
+        One of these nodes may have owned the part while the replicas were away. Further neighbours may have been away
+        with the replicas, and others may have joined meanwhile. So each node is asked for its own list and predecessor.
 
         Returns:
             Whether all asked nodes answered, and none of them still owns the end of the part.
@@ -470,12 +470,18 @@ class AntiEntropy:
         members = {place.contact.address for place in replicas.members} | {me.address}
         places = {c.id: c for c in (*self._vnode.ring.successors, *(place.contact for place in replicas.everyone))}
         unreachable = {place.contact.id for place in replicas.everyone if not self._vnode.is_up(place)}  # lost
-        passed, asked = {me.id, *unreachable}, set[str]()
+        passed, asked, last = {me.id, *unreachable}, set[str](), me.id
+        count = self._host.constants.replicas + self._host.constants.successors
         try:
-            while len(asked) < self._host.constants.replicas and (ahead := places.keys() - passed):
+            while len(asked) < count and (ahead := places.keys() - passed):
                 contact = places[min(ahead, key=lambda point: distance(me.id, point))]
-                passed.add(contact.id)
                 pointers = await self._host.peers.call(contact, GetRing(adopt=False), GetRingReply)
+                before = pointers.predecessor
+                if before is not None and before.id not in places and between(last, before.id, contact.id):
+                    places[before.id] = before  # it joined meanwhile, and no list that this vnode has seen names it
+                    continue
+                passed.add(contact.id)
+                last = contact.id
                 places.update(
                     {c.id: c for c in pointers.successors if distance(me.id, c.id) > distance(me.id, contact.id)}
                 )

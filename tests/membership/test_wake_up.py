@@ -340,6 +340,26 @@ async def test_woken_owner_does_not_vouch_while_an_heir_owns_its_arc() -> None:
         assert await repair._pull_from_behind(arc)
 
 
+@virtual
+async def test_woken_owner_finds_an_heir_that_no_successor_list_names() -> None:
+    """The heir joined while its neighbours were stopped, too. Only the node behind it knows it, as its predecessor."""
+    async with ring_in_sync(9, 9) as ring:
+        owner, second, third, fourth, fifth, sixth, heir, last, _ = clockwise(ring, KEY)
+        repair = owner._parts[only(owner).id].repair
+        arc, own = only(owner).ownership.arc, only(heir).ownership
+        assert arc is not None
+        for node in ring.nodes:  # no step may repair meanwhile what this test breaks
+            node._maintenance.timetable._is_paused = lambda: True
+        for node, *lists in (
+            (owner, second, third), (second, third, fourth), (third, fourth, fifth), (fourth, fifth, sixth),
+            (fifth, sixth, last), (sixth, last, owner)
+        ):  # fmt: skip
+            only(node).ring.successors = tuple(only(other).me for other in lists)
+        assert await repair._pull_from_behind(arc)
+        own.start = arc.start
+        assert not await repair._pull_from_behind(arc)
+
+
 def unsynced_arcs(ring: TestRing, node: Node) -> int:
     """Return the number of arcs that a node replicates without being in sync."""
     owners = [only(other).id for other in ring.nodes if node.name in replicas_at(ring, only(other).id)]
