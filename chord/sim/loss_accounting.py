@@ -174,20 +174,28 @@ class LossAccounting:
         put can find it, so a put need not replace it. That occurs if all nodes with the write are dead, leaving or
         returning. Then other nodes keep the key, and a put among them replaces only the versions that they know.
 
+        With N = 1 a put reads no other node. So a former owner is left out while the owner's marks name it as down.
+
         Args:
             model: the model of the key.
             is_dead_out: leave out a node if its record shows the operation and the reap log of any living node names
                 the operation as dead. No node would accept it again.
         """
         found: dict[Op, set[Node]] = {}
+        marked = self._marked_at(model.point) if self._constants.replicas == 1 else set()
         for node in self._ring.nodes:
-            if node.state == "ready" and self.inventory.is_living(node):
+            if node.state == "ready" and self.inventory.is_living(node) and not marked & node._host.vnodes.keys():
                 record = node._host.storage.get(model.key)
                 dead = self._buried(record) if record is not None and is_dead_out else set()
                 for op in model.required():
                     if op.is_open_in(record) and op.op_id not in dead:
                         found.setdefault(op, set()).add(node)
         return found
+
+    def _marked_at(self, point: int) -> set[Point]:
+        """Return the vnodes that a living owner of a point has marked as down there."""
+        owners = [owner for node in self._ring.nodes if (owner := node._host.owner_of(point)) is not None]
+        return {mark.dead.id for owner in owners for mark in owner.ownership.marks if point in mark.arc}
 
     # -- events ---------------------------------------------------------------------------------
 

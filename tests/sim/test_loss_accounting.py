@@ -525,6 +525,25 @@ def test_quarantined_value_is_hidden_unless_a_quorum_shows_it(shown: int, is_hid
     testing.run(main)
 
 
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_put_with_one_copy_finds_no_value_of_a_marked_owner(is_marked: bool) -> None:
+    """The former owner is back, and the owner does not know that yet."""
+
+    async def main() -> None:
+        async with testing.open_ring(3, seed=1, replicas=1) as ring:
+            model, put, record = written(ring)
+            owner = next(node for node in ring.nodes if node._host.owner_of(model.point) is not None)
+            former = next(node for node in ring.nodes if node is not owner)
+            former._host.storage.apply(Batch(puts=(record,)))
+            own = only(owner).ownership
+            if is_marked:
+                assert own.arc is not None
+                own.mark(own.arc, [only(former).me], trio.current_time())
+            assert accounting_of(ring, model, pytest.fail).in_reach(model) == ({} if is_marked else {put: {former}})
+
+    testing.run(main)
+
+
 @pytest.mark.parametrize(("disks", "is_lost"), [(2, True), (1, False)])
 def test_delete_is_lost_with_its_disks_though_a_store_dropped_it(disks: int, is_lost: bool) -> None:
     """A dropped tombstone was reaped, or moved to another store. If reap logs are trimmed, only the disks decide."""
