@@ -120,7 +120,7 @@ def test_run_prints_the_drawn_faults_and_the_paths_taken(sim: Sim) -> None:
 
 def test_long_run_of_one_seed_reports_progress(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chord.cli.sim.LINES_EVERY_S", math.inf)
-    monkeypatch.setattr("chord.cli.sim.WRITES_TOLD", 20)
+    monkeypatch.setattr("chord.cli.sim.PROGRESS_WRITES", 20)
     calm = ("--nodes", "6", "--successors", "2", "--faults", "none", "--membership", "0", "--steps", "0")
     ended = sim("run", "--seeds", "0", *calm, "--writes", "300", "--clients", "8", "--client-pause", "0.1")
     pattern = re.compile(r"(\d+) writes were acknowledged, \d+ times a node joined or left, all held")
