@@ -82,7 +82,7 @@ soak: venv  ## processes killed 300 times under load; ten runs of a hundred thou
 	@mkdir -p out
 	@$(RUN)/python -m tests.real.soak --directory out
 	@$(RUN)/chord sim run --seeds 1-10 --nodes 12 --successors 4 --replicas 3 --fidelity messages --faults $(LONG) \
-		--clients 32 --client-pause 0.1 --reads 0.15 --pause 0.6 --membership 1000 --writes 100000 --shares
+		--clients 32 --client-pause 0.1 --reads 0.15 --pause 1 --membership 1000 --writes 100000 --shares
 	@$(RUN)/chord sim run --seeds 0-19999
 
 clean:  ## forget what was built
