@@ -46,7 +46,8 @@ def check_command(target: Target, only_invariants: bool, wait_s: float, watch: b
 
     A line `degraded` names a node that does not serve all requests, for example because its disk is full. A line
     `damaged` names a node with damaged copies. A line `unavailable` gives the share of the circle in which a get may
-    fail, and the unreachable nodes that may hold keys there. Each of these lines makes the exit code 8.
+    fail. It names the unreachable nodes that may hold keys there, or says that replicas are being compared. That takes
+    seconds after a start. Each of these lines makes the exit code 8.
 
     Unreachable nodes, records with too few copies, clocks that differ and values in quarantine are reported, but do not
     change the exit code.

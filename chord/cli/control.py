@@ -47,7 +47,9 @@ MEMBERS = ("ready", "degraded")
 def leave_command(target: Target, node: str, force: bool) -> int:
     """Make NODE hand over its keys and leave the ring; wait until it has left.
 
-    The last node of a ring is refused without --force, because no other node can take its keys.
+    The last node of a ring is refused without --force, because no other node can take its keys. If too few other nodes
+    are up to hold its keys, NODE ends without leaving, and the exit code is 5. With a data directory it keeps them, and
+    returns when it is started again.
     """
     out = target.out
     began = time.monotonic()

@@ -365,8 +365,10 @@ class AntiEntropy:
         in_sync = len(known | {contact for contact, was_in_sync in equal.items() if was_in_sync})
         is_compared = len(equal) == len(up)
         vouches = self._may_vouch(arc, in_sync + elsewhere) or (is_compared and self._is_given_up())
-        if not vouches and is_compared and self._are_back(arc, sum(recalled.values()), len(up)):
-            vouches = await self._pull_from_behind(arc) and self._counts(arc, states)
+        if not vouches and is_compared:
+            are_back = self._are_back(arc, sum(recalled.values()), len(up))
+            if are_back or self._are_all_up(arc):
+                vouches = await self._pull_from_behind(arc, is_gap_allowed=are_back) and self._counts(arc, states)
         if vouches:
             self._vnode.preference_list.note_in_sync(arc.end, arc)
             self._vnode.ownership.sure(arc)
@@ -427,6 +429,21 @@ class AntiEntropy:
         lost = up + 1 - in_sync + len(unreachable) + self._vnode.preference_list.forgotten()
         return self._are_enough(in_sync, replicas) and lost < self._vnode.write_quorum(replicas)
 
+    def _are_all_up(self, arc: Arc) -> bool:
+        """Return whether this vnode knows no unreachable node, and forgotten nodes are fewer than a write quorum.
+
+        This is for a ring that stopped before its replicas were in sync, for instance in the second of its foundation.
+        No member can tell then what the others have acknowledged. If the nodes behind this vnode know no unreachable
+        node either, each of them can be asked for its records.
+
+        Args:
+            arc: the part.
+        """
+        replicas = self._vnode.replica_set(arc.end)
+        if any(self._host.peers.passive.contacts()) or not all(self._vnode.is_up(p) for p in replicas.everyone):
+            return False
+        return self._vnode.preference_list.forgotten() < self._vnode.write_quorum(replicas)
+
     def _is_given_up(self) -> bool:
         """Return whether no unreachable node is expected to bring further records.
 
@@ -456,14 +473,19 @@ class AntiEntropy:
                     self._host.tell([events.StepFailed(self._vnode.id, "repair", error.word)])
         return found
 
-    async def _pull_from_behind(self, arc: Arc) -> bool:
+    async def _pull_from_behind(self, arc: Arc, *, is_gap_allowed: bool = True) -> bool:
         """Fetch the records of a part from the next N + r nodes behind its replicas, if any.
 
         One of these nodes may have owned the part while the replicas were away. Further neighbours may have been away
         with the replicas, and others may have joined meanwhile. So each node is asked for its own list and predecessor.
 
+        Args:
+            arc: the part.
+            is_gap_allowed: whether nodes may be missing. If not, each node's arc must begin at the node before it, and
+                no node may know an unreachable one.
+
         Returns:
-            Whether all asked nodes answered, and none of them still owns the end of the part.
+            Whether all asked nodes answered as required, and none of them still owns the end of the part.
         """
         me, distance = self._vnode.me, self._host.circle.distance
         replicas = self._vnode.replica_set(arc.end)
@@ -480,6 +502,8 @@ class AntiEntropy:
                 if before is not None and before.id not in places and between(last, before.id, contact.id):
                     places[before.id] = before  # it joined meanwhile, and no list that this vnode has seen names it
                     continue
+                if not is_gap_allowed and (pointers.unreachable or pointers.owned_from != last):
+                    return False
                 passed.add(contact.id)
                 last = contact.id
                 places.update(

@@ -410,10 +410,8 @@ class QuorumReads:
 
         Raises:
             OwnerDown: definite; too many nodes are unreachable.
-            RecordDamaged: definite; all nodes that may hold the key have answered, and damage hides a write quorum of
-                copies.
-            Busy: definite; too many nodes are new, have applied other entries of the reap log, or are on their way
-                back. Or this vnode is isolated, is not the owner, or applied log entries during the read.
+            RecordDamaged: definite; all nodes that may hold the key answered, and damage hides too many copies.
+            Busy: definite; too many nodes are new, on their way back or ahead in the reap log, or this vnode is.
         """
         if self._vnode.ring.is_isolated and self._host.constants.replicas > 1:
             raise Busy("this node has lost all others, and does not know their records", after_ms=RETRY_MS)
@@ -437,15 +435,17 @@ class QuorumReads:
             raise Busy("nodes that may hold the key are not among its replicas yet", after_ms=RETRY_MS)
         behind = [c for c in unreachable if c in reading.behind]
         unreachable = [c for c in unreachable if c not in reading.behind]
+        is_passing = len(unreachable) + empty < needed and not self._vnode.is_stuck
         unreachable = unreachable or ([] if behind else list(self._vnode.waits_for_at(point)))
-        down = [contact for contact in unreachable if not self._host.peers.is_on_its_way(contact)]
-        names = ", ".join(dict.fromkeys(contact.address for contact in down or unreachable or behind or out_of_sync))
+        down = [] if is_passing else [c for c in unreachable if not self._host.peers.is_on_its_way(c)]
+        named = (not is_passing and (down or unreachable)) or behind or out_of_sync
+        names = ", ".join(dict.fromkeys(contact.address for contact in named))
         if not unreachable and not behind and all(contact in reading.damaged for contact in out_of_sync):
             raise RecordDamaged(f"a damaged record at {names} may be of this key, and no other node has a copy")
         if down:
             since = None if verdict.mark is None else int(1000 * (trio.current_time() - verdict.mark.since))
             raise OwnerDown(f"no answer from {names}, which may hold the key", peer=down[0], after_ms=since)
-        raise Busy(f"{names} is not in sync yet", after_ms=RETRY_MS)
+        raise Busy(f"not in sync yet: {names}", after_ms=RETRY_MS)
 
     def _ask(self, reading: Reading, contact: Contact) -> Steps[None]:
         """Ask one node for its copy, and add it to the reading.

@@ -191,10 +191,23 @@ class RingMerge:
         elif now - vnode.isolated_since >= self._host.timing.down_out_s:
             self._ring.settle_alone()
         is_due = self._host.rng.randrange(self._host.timing.self_lookup_rounds) == 0
-        if self._ring.is_isolated or vnode.eager_looks > 0 or is_due:
+        is_any_back = self._hurry_listed()
+        if self._ring.is_isolated or vnode.eager_looks > 0 or is_any_back or is_due:
             contact = self.pick((*joins, *vnode.answered))
             if contact is not None:
                 await self.ask(contact)
+
+    def _hurry_listed(self) -> bool:
+        """Probe the down vnodes soon that a list of this vnode names again; return whether there are any.
+
+        Such a vnode came back to its place before this node noticed an answer of it. Until its probe it counts as down.
+        """
+        passive = self._peers.passive
+        listed = self._vnode.listed() if passive else ()
+        back = [c for c in listed if c.id in passive and not self._peers.is_doubtful(c)]
+        for contact in back:
+            passive.hurry(contact.address, trio.current_time())
+        return bool(back)
 
     async def _ask_whether_back(self) -> None:
         """Ask each vnode that said goodbye, or was forgotten, but is still listed whether it is back.
