@@ -103,18 +103,20 @@ def command_path() -> str:
     return "chord" if running is None else running.command_path
 
 
-def end_of_peer(code: int, *, keeps_data: bool) -> str:
-    """Return in words how the process of a peer ended.
+def end_of_peer(code: int, command: str) -> str:
+    """Return in words how the process of a peer ended, and how to start it again.
 
     Args:
         code: its exit code, or -N if signal N ended it.
-        keeps_data: whether the peer has a data directory, so that it stops and does not leave.
+        command: the command that starts the peer with its data directory; "" if it has none, so that it leaves.
     """
+    again = f". To start it again: {command}" if command else ""
     if code == OK:
-        return "has stopped" if keeps_data else "has left"
+        return f"has stopped{again}" if command else "has left"
     if code in (TERMINATED, -signal.SIGTERM):  # a peer that is ready obeys SIGTERM, and ends with 0
         return "has stopped before it was in the ring"
-    return f"died ({f'signal {-code}' if code < 0 else f'exit {code}'}); it is not restarted"
+    how = f"signal {-code}" if code < 0 else f"exit {code}"
+    return f"died ({how}){again or '; it is not restarted'}"
 
 
 def explain(error: errors.ChordError, entry: str, command: str = "", option: str = "--node") -> Failure:

@@ -6,6 +6,7 @@ A flag wins over a `CHORD_*` variable, a variable over --config or ./chord.toml,
 from __future__ import annotations
 
 import os
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -164,3 +165,11 @@ def _put(values: dict[str, Any], key: str, value: Any) -> None:
             ring[key] = value
     else:
         values[key] = value
+
+
+def command_for(config: NodeConfig) -> str:
+    """Return the command that starts a peer of `chord up` again, alone; "" if it has no data directory."""
+    if config.data_dir is None:
+        return ""
+    flags = {"data": config.data_dir, "listen": config.listen, "name": config.name or "", "preset": config.preset}
+    return shlex.join(["chord", "node", *(word for name, value in flags.items() for word in (f"--{name}", value))])

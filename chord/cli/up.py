@@ -30,7 +30,7 @@ from chord.cli.check import examine
 from chord.cli.dashboard import LISTEN
 from chord.cli.failures import INTERNAL, INTERRUPTED, OK, TERMINATED, TIMEOUT, USAGE, Terminated, announcing, explain
 from chord.cli.output import HOST, Failure, Out, counted
-from chord.cli.settings import from_flags
+from chord.cli.settings import command_for, from_flags
 from chord.cli.target import check_address, json_option, parse_id, statuses
 from chord.client.blocking import connect
 from chord.config import NodeConfig
@@ -449,8 +449,8 @@ class _Family:
             if is_starting and code != OK:
                 hint = "See its message above" if code > 0 else "Start again"
                 raise Failure(f"{child.name} {child.address} did not start (exit {code})", hint, USAGE, "no_start")
-            keeps = any(config.data_dir is not None for config in self._configs)
-            self._out.note(f"{child.name} {child.address} {failures.end_of_peer(code, keeps_data=keeps)}")
+            config = next(config for config in self._configs if config.name == child.name)
+            self._out.note(f"{child.name} {child.address} {failures.end_of_peer(code, command_for(config))}")
 
     def _stop(self) -> None:
         """Close the pipe that keeps the children alive, and wait for them.

@@ -376,15 +376,15 @@ def test_help_without_a_reader_ends_quietly(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "keeps_data", "words"),
+    ("code", "command", "words"),
     [
-        (0, False, "has left"),
-        (0, True, "has stopped"),
-        (143, False, "has stopped before it was in the ring"),
-        (-signal.SIGTERM, False, "has stopped before it was in the ring"),
-        (-signal.SIGKILL, False, "died (signal 9); it is not restarted"),
-        (1, True, "died (exit 1); it is not restarted"),
+        (0, "", "has left"),
+        (0, "chord node", "has stopped. To start it again: chord node"),
+        (143, "", "has stopped before it was in the ring"),
+        (-signal.SIGTERM, "", "has stopped before it was in the ring"),
+        (-signal.SIGKILL, "", "died (signal 9); it is not restarted"),
+        (1, "chord node", "died (exit 1). To start it again: chord node"),
     ],
 )
-def test_end_of_a_peer_is_told_apart_in_words(code: int, keeps_data: bool, words: str) -> None:
-    assert end_of_peer(code, keeps_data=keeps_data) == words
+def test_end_of_a_peer_is_told_apart_in_words(code: int, command: str, words: str) -> None:
+    assert end_of_peer(code, command) == words
