@@ -422,7 +422,8 @@ class QuorumReads:
         members = [place.contact for place in replicas.members]
         point = self._host.circle.hash(reading.key)
         unreachable, empty = [place.contact for place in places if place.contact not in reading.copies], 0
-        if self._vnode.ownership.is_doubtful(Arc(self._host.circle.point(point - 1), point)):
+        at_point = Arc(self._host.circle.point(point - 1), point)
+        if self._vnode.ownership.is_doubtful(at_point):
             known = {contact.address for contact in unreachable}
             gone = [contact for contact in self._host.peers.passive.nodes() if contact.address not in known]
             empty = self._vnode.nodes_known(replicas) - len(members)  # places of the replica set without a member
@@ -435,11 +436,10 @@ class QuorumReads:
             raise Busy("nodes that may hold the key are not among its replicas yet", after_ms=RETRY_MS)
         behind = [c for c in unreachable if c in reading.behind]
         unreachable = [c for c in unreachable if c not in reading.behind]
-        is_passing = len(unreachable) + empty < needed and not self._vnode.is_stuck
+        is_passing = 0 < len(unreachable) < needed - empty and self._vnode.vouches_for(at_point)
         unreachable = unreachable or ([] if behind else list(self._vnode.waits_for_at(point)))
         down = [] if is_passing else [c for c in unreachable if not self._host.peers.is_on_its_way(c)]
-        named = (not is_passing and (down or unreachable)) or behind or out_of_sync
-        names = ", ".join(dict.fromkeys(contact.address for contact in named))
+        names = ", ".join(dict.fromkeys(c.address for c in down or behind or out_of_sync or unreachable))
         if not unreachable and not behind and all(contact in reading.damaged for contact in out_of_sync):
             raise RecordDamaged(f"a damaged record at {names} may be of this key, and no other node has a copy")
         if down:

@@ -36,7 +36,7 @@ LONG_DOWN_OUT_S = 15.0
 """With 5 s the planted repair too early finds the others busy, and denies nothing."""
 WOKEN_SEEDS = (0, 3, 5, 6, 7)
 """With most seeds the planted bug denies the write. The result depends on the detection of the owner's death."""
-WOKEN_SET_SEEDS = (25, 54, 63, 65)
+WOKEN_SET_SEEDS = (71, 94, 112, 184)
 """Four seeds with which the planted bugs let a woken replica set deny acknowledged writes."""
 
 
@@ -301,7 +301,7 @@ def test_woken_replica_set_denies_no_key_that_others_hold(seed: int) -> None:
 
 @pytest.mark.slow
 def test_planted_replica_set_that_asks_no_heir_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def pull_from_behind(self: AntiEntropy, arc: Arc) -> bool:
+    async def pull_from_behind(self: AntiEntropy, arc: Arc, **how: bool) -> bool:
         return True
 
     monkeypatch.setattr(AntiEntropy, "_pull_from_behind", pull_from_behind)

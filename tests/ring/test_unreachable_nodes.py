@@ -13,6 +13,7 @@ from chord import testing
 from chord.config import PRESETS, Limits, RingConstants
 from chord.errors import ChordError, InvalidRequest, OwnerDown, TooFewReplicas
 from chord.ids import Point
+from chord.net.goodbyes import Goodbyes
 from chord.net.peers import PassiveList, Peers
 from chord.node import Node
 from chord.replication.transfer import Transfers
@@ -309,6 +310,9 @@ async def waited_for_between_own_vnodes() -> tuple[Contact, ...]:
         await trio.sleep(10)
         back = await machines.start(name=away.name, join=list(others.values()), vnodes=16)
         await back.ready()
+        await machines.converged()  # before, vnodes of other nodes may be next to the point, and tell of the goodbye
+        limits = back.config.limits
+        back._host.peers.goodbyes = Goodbyes(limits.goodbyes_max, limits.owners_max)
         back._host.peers.passive.add(down, trio.current_time())
         await trio.sleep(30)
         return back._host.peers.passive.contacts()
