@@ -481,8 +481,8 @@ class AntiEntropy:
 
         Args:
             arc: the part.
-            is_gap_allowed: whether nodes may be missing. If not, each node's arc must begin at the node before it, and
-                no node may know an unreachable one.
+            is_gap_allowed: whether nodes may be missing. If not, each node's arc must begin at the node before it. The
+                vnodes before this one are asked, too, and no asked node may wait for an unreachable one.
 
         Returns:
             Whether all asked nodes answered as required, and none of them still owns the end of the part.
@@ -495,6 +495,9 @@ class AntiEntropy:
         passed, asked, last = {me.id, *unreachable}, set[str](), me.id
         count = self._host.constants.replicas + self._host.constants.successors
         try:
+            for before_me in () if is_gap_allowed else self._vnode.ring.predecessors:  # they know dead former owners
+                if (await self._host.peers.call(before_me, GetRing(adopt=False), GetRingReply)).is_waiting:
+                    return False
             while len(asked) < count and (ahead := places.keys() - passed):
                 contact = places[min(ahead, key=lambda point: distance(me.id, point))]
                 pointers = await self._host.peers.call(contact, GetRing(adopt=False), GetRingReply)
@@ -502,7 +505,7 @@ class AntiEntropy:
                 if before is not None and before.id not in places and between(last, before.id, contact.id):
                     places[before.id] = before  # it joined meanwhile, and no list that this vnode has seen names it
                     continue
-                if not is_gap_allowed and (pointers.unreachable or pointers.owned_from != last):
+                if not is_gap_allowed and (pointers.is_waiting or pointers.owned_from != last):
                     return False
                 passed.add(contact.id)
                 last = contact.id

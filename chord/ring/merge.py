@@ -14,6 +14,7 @@ import trio
 
 from chord import events
 from chord.errors import NO_REPLY, ChordError, OtherRing, UnknownVnode
+from chord.ids import Point
 from chord.net.goodbyes import AGE_MS_MAX
 from chord.ring.vnode import Vnode
 from chord.stabilize import Stabilizer
@@ -28,7 +29,7 @@ class RingMerge:
         stabilizer: carries out the repairs.
     """
 
-    __slots__ = ("_has_probed", "_host", "_peers", "_ring", "_stabilizer", "_vnode")
+    __slots__ = ("_has_probed", "_host", "_hurried", "_peers", "_ring", "_stabilizer", "_vnode")
 
     def __init__(self, vnode: Vnode, stabilizer: Stabilizer) -> None:
         self._vnode = vnode
@@ -37,6 +38,7 @@ class RingMerge:
         self._peers = vnode.host.peers
         self._stabilizer = stabilizer
         self._has_probed = False  # whether the last self-lookup went to a down vnode
+        self._hurried = frozenset[Point]()  # down vnodes that a list names again, and that are probed for this reason
 
     async def ask(self, contact: Contact | str) -> None:
         """Ask a contact to look up this vnode's own id, and heal what that reveals.
@@ -201,12 +203,14 @@ class RingMerge:
         """Probe the down vnodes soon that a list of this vnode names again; return whether there are any.
 
         Such a vnode came back to its place before this node noticed an answer of it. Until its probe it counts as down.
+        Each is hurried once while it stays listed.
         """
         passive = self._peers.passive
         listed = self._vnode.listed() if passive else ()
-        back = [c for c in listed if c.id in passive and not self._peers.is_doubtful(c)]
-        for contact in back:
+        back = {c.id: c for c in listed if c.id in passive and not self._peers.is_doubtful(c)}
+        for contact in [contact for point, contact in back.items() if point not in self._hurried]:
             passive.hurry(contact.address, trio.current_time())
+        self._hurried = frozenset(back)
         return bool(back)
 
     async def _ask_whether_back(self) -> None:

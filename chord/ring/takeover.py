@@ -89,6 +89,7 @@ class Takeover:
             return
         self._host.note_clock(predecessor.address, reply.now_ms)
         ring.learn_predecessors(predecessor, reply.predecessors)
+        self._remember_before(predecessor, reply)
         self._vnode.preference_list.keep_in_sync(self._vnode.replicated())
         if own.start is None or own.giving is not None or own.epoch != seen:  # the reply may be older than the arc
             return
@@ -103,6 +104,16 @@ class Takeover:
         elif _names_as_head(reply, self._vnode.me):
             await self._take_over(predecessor)
             self._learn_boundary(predecessor, reply)  # the predecessor, or a vnode before it, may die next
+
+    def _remember_before(self, predecessor: Contact, reply: GetRingReply) -> None:
+        """Put the down vnodes between the predecessor and this vnode on the passive list.
+
+        They owned parts of this arc. The node that took those over, and knew them, may have lost its disk since.
+        """
+        for contact in (one.contact for one in reply.unreachable):
+            is_forgotten = self._vnode.preference_list.is_forgotten(contact)
+            if between(predecessor.id, contact.id, self._vnode.id) and not is_forgotten:
+                self._stabilizer.remember_unreachable(contact)
 
     def _learn_boundary(self, predecessor: Contact, reply: GetRingReply) -> None:
         timing = self._host.timing

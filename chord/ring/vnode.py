@@ -129,6 +129,7 @@ class Vnode:
             unreachable=(*self._marked(), *self.unreachable())[:LIST_ENTRIES_MAX],
             now_ms=max(0, self.host.wall_now_ms()),
             marks=self._marks_for_others(),
+            is_waiting=len(self.host.peers.passive) > 0,
         )
 
     @handles(FindNext)

@@ -123,6 +123,6 @@ async def test_owner_without_sync_waits_for_nodes_that_others_miss() -> None:
         for node in ring.nodes:  # as above
             node._maintenance.timetable._is_paused = lambda: True
         missed = Contact(owner._host.circle.point(only(fourth).id + 1), "elsewhere:1")
-        only(fourth).preference_list.became_unreachable(missed, trio.current_time())
+        fourth._host.peers.passive.add(missed, trio.current_time())
         assert not await repair._pull_from_behind(arc, is_gap_allowed=False)
         assert await repair._pull_from_behind(arc)

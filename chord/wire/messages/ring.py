@@ -100,6 +100,7 @@ class GetRingReply(Reply, frozen=True, tag=130):
         now_ms: the wall clock of the node, in ms since 1970.
         marks: if the ring keeps one copy of each record, the parts of arcs with a down owner that the member waits for.
             They are in the member's arc, or in arcs that it had before a restart. Empty if the ring keeps more copies.
+        is_waiting: whether the node waits for the return of an unreachable vnode; its passive list is not empty.
     """
 
     me: Contact
@@ -110,6 +111,7 @@ class GetRingReply(Reply, frozen=True, tag=130):
     unreachable: UnreachableVnodes = ()
     now_ms: Count = 0
     marks: MarkedArcs = ()
+    is_waiting: bool = False
 
 
 class GetRing(Request, frozen=True, tag=2):
