@@ -436,7 +436,7 @@ class QuorumReads:
             raise Busy("nodes that may hold the key are not among its replicas yet", after_ms=RETRY_MS)
         behind = [c for c in unreachable if c in reading.behind]
         unreachable = [c for c in unreachable if c not in reading.behind]
-        is_passing = 0 < len(unreachable) < needed - empty and self._vnode.vouches_for(at_point)
+        is_passing = 0 < len(unreachable) < needed - empty and self._vnode.vouches_for(at_point) and not reading.damaged
         unreachable = unreachable or ([] if behind else list(self._vnode.waits_for_at(point)))
         down = [] if is_passing else [c for c in unreachable if not self._host.peers.is_on_its_way(c)]
         names = ", ".join(dict.fromkeys(c.address for c in down or behind or out_of_sync or unreachable))
