@@ -21,10 +21,13 @@ from chord.errors import ChordError, CutMissing, NotFound
 from chord.sim.consistent import CutOperation, violations
 from chord.sim.messages import MessageCalls, MessageNetwork
 from chord.testing.rings import TestRing
+from chord.wire.messages import Record
 
 CLIENTS = 4
 KEEPER = "keeper"
 """The host that makes the backups."""
+WORKER = "worker"
+"""The beginning of the names of the clients, and of their keys."""
 KEYS = 6
 """Number of keys of each client."""
 PAUSE_S = 0.05
@@ -64,7 +67,7 @@ class Backups:
         self._rng = rng
         self._complain = complain
         self._counts = counts
-        self._names = [f"worker{number}" for number in range(clients)]
+        self._names = [f"{WORKER}{number}" for number in range(clients)]
         self._pause_s = pause_s
         self._between_s = between_s
         self._operations: list[CutOperation] = []
@@ -137,8 +140,7 @@ class Backups:
             began, backup = trio.current_time(), dict[bytes, set[bytes | None]]()
             try:
                 async for record in client.export(consistent=True):
-                    entries = (*record.clock, *record.quarantine)
-                    backup[record.key] = {version.value for entry in entries for version in entry.versions}
+                    backup[record.key] = values_in(record)
             except CutMissing:
                 self._counts["backup incomplete"] += 1
                 continue
@@ -148,3 +150,13 @@ class Backups:
             self._counts["backup complete"] += 1
             for violation in violations(self._operations, backup, began)[:1]:
                 self._complain(f"{client._core.session.entry} made a backup from {began:.3f} s on; {violation}")
+
+
+def values_in(record: Record) -> set[bytes | None]:
+    """Return the values of a record in a backup, and None if readers see none of them.
+
+    A value in quarantine is in the backup, and readers see the key as if it were deleted.
+    """
+    shown = {version.value for entry in record.clock for version in entry.versions}
+    hidden = {version.value for entry in record.quarantine for version in entry.versions}
+    return shown | hidden | (set() if shown else {None})

@@ -6,7 +6,10 @@ import msgspec
 import pytest
 
 from chord.cli.sim import WISHES, _replay
+from chord.sim.backups import values_in
 from chord.sim.plan import FAULTS, LOSING, draw
+from chord.sim.run import Run
+from chord.wire.messages import ActorClock, Record, Version
 from tests.sim.short_backups import short_run
 
 
@@ -28,3 +31,28 @@ def test_option_for_backups_changes_only_what_it_must() -> None:
 def test_replay_names_the_option_for_backups() -> None:
     wishes = dict.fromkeys(WISHES) | {"backups": True, "nodes": 7}
     assert _replay(4, wishes) == "chord sim replay 4 --nodes 7 --backups"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1070009, 1070048])
+def test_seed_with_backups_that_found_a_fault_holds(seed: int) -> None:
+    """With the first, scans show keys of the backed-up clients. With the second, a backup has an old value hidden."""
+    assert Run(draw(seed, backups=True)).run().counts["backup complete"] > 0
+
+
+@pytest.mark.parametrize(
+    ("clock", "quarantine", "values"),
+    [
+        ((b"new",), (), {b"new"}),
+        ((b"new",), (b"old",), {b"new", b"old"}),
+        ((), (b"old",), {b"old", None}),
+        ((), (), {None}),
+    ],
+)
+def test_hidden_value_of_a_backup_does_not_undo_a_delete(
+    clock: tuple[bytes, ...], quarantine: tuple[bytes, ...], values: set[bytes | None]
+) -> None:
+    def entries(values: tuple[bytes, ...]) -> tuple[ActorClock, ...]:
+        return (ActorClock(b"a" * 16, 1, tuple(Version(value, b"o" * 16, 1) for value in values)),)
+
+    assert values_in(Record(b"key", entries(clock), b"", entries(quarantine) if quarantine else ())) == values
