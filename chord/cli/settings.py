@@ -168,8 +168,18 @@ def _put(values: dict[str, Any], key: str, value: Any) -> None:
 
 
 def command_for(config: NodeConfig) -> str:
-    """Return the command that starts a peer of `chord up` again, alone; "" if it has no data directory."""
+    """Return the command that starts a peer of `chord up` again, alone; "" if it has no data directory.
+
+    The command has all flags with other values than the defaults of `chord node`. A data directory keeps the constants
+    of its ring, and a start without them would be refused.
+    """
     if config.data_dir is None:
         return ""
-    flags = {"data": config.data_dir, "listen": config.listen, "name": config.name or "", "preset": config.preset}
-    return shlex.join(["chord", "node", *(word for name, value in flags.items() for word in (f"--{name}", value))])
+    words = ["chord", "node", "--data", config.data_dir, "--listen", config.listen]
+    usual = NodeConfig()
+    for settings, normal in ((config, usual), (config.ring, usual.ring)):
+        for name in ("name", "preset", "vnodes", "members", "http", "bits", "successors", "replicas", "cluster"):
+            value = getattr(settings, name, None)
+            if value is not None and value != getattr(normal, name):
+                words += [f"--{name}", str(value)]
+    return shlex.join(words)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chord.cli.output import Failure
-from chord.cli.settings import VARIABLES, node_config
+from chord.cli.settings import VARIABLES, command_for, node_config
 from chord.config import Limits, NodeConfig, RingConstants, Timing
 from tests.support.cli import Run
 
@@ -139,3 +139,20 @@ def test_config_show_refuses_what_a_node_refuses(run: Run, tmp_path: Path) -> No
     path.write_text('nmae = "typo"\n')
     assert "unknown key nmae" in run("config", "show", "--config", str(path)).err
     assert run("config", "show", "--listen", "nowhere").code == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "command"),
+    [
+        ({}, ""),
+        ({"data_dir": "a ring/n2"}, "chord node --data 'a ring/n2' --listen 127.0.0.1:9002"),
+        (
+            {"data_dir": "n2", "name": "n2", "preset": "local", "vnodes": 2, "members": "on", "http": "127.0.0.1:9102",
+             "ring": RingConstants(bits=16, successors=4, replicas=2)},
+            "chord node --data n2 --listen 127.0.0.1:9002 --name n2 --preset local --vnodes 2 --members on "
+            "--http 127.0.0.1:9102 --bits 16 --successors 4 --replicas 2",
+        ),
+    ],
+)  # fmt: skip
+def test_command_for_a_peer_has_all_that_is_not_usual(changes: dict[str, Any], command: str) -> None:
+    assert command_for(NodeConfig(listen="127.0.0.1:9002", **changes)) == command

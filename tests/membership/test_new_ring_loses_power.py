@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import count
 
 import pytest
@@ -9,6 +11,7 @@ import trio
 
 from chord import testing
 from chord.errors import ChordError
+from chord.ids import Arc
 from chord.node import Node
 from chord.replication.anti_entropy import AntiEntropy
 from chord.sim.cluster import Cluster, cluster
@@ -99,15 +102,22 @@ def test_planted_ring_that_asks_only_former_replicas_waits(monkeypatch: pytest.M
     assert any(took_s(0, 5, cut_s) == float("inf") for cut_s in CUTS_S)
 
 
+@asynccontextmanager
+async def ring_at_rest() -> AsyncIterator[tuple[AntiEntropy, Arc, list[Node]]]:
+    """Run five nodes without periodic steps; yield the anti-entropy of the key's owner, its arc, and all nodes."""
+    async with ring_in_sync(5, 9) as ring:
+        owner, *others = clockwise(ring, KEY)
+        arc = only(owner).ownership.arc
+        assert arc is not None
+        for node in ring.nodes:  # no step may repair meanwhile what the test breaks
+            node._maintenance.timetable._is_paused = lambda: True
+        yield owner._parts[only(owner).id].repair, arc, [owner, *others]
+
+
 @virtual
 async def test_owner_without_sync_accepts_no_gap_behind_it() -> None:
     """No node owns the start of the arc of a node behind. A vnode there may be down, and hold writes."""
-    async with ring_in_sync(5, 9) as ring:
-        owner, _, third, fourth, _ = clockwise(ring, KEY)
-        repair, arc = owner._parts[only(owner).id].repair, only(owner).ownership.arc
-        assert arc is not None
-        for node in ring.nodes:  # no step may repair meanwhile what this test breaks
-            node._maintenance.timetable._is_paused = lambda: True
+    async with ring_at_rest() as (repair, arc, (owner, _, third, fourth, _)):
         assert await repair._pull_from_behind(arc, is_gap_allowed=False)
         only(fourth).ownership.start = owner._host.circle.point(only(third).id + 1)
         assert not await repair._pull_from_behind(arc, is_gap_allowed=False)
@@ -116,12 +126,7 @@ async def test_owner_without_sync_accepts_no_gap_behind_it() -> None:
 
 @virtual
 async def test_owner_without_sync_waits_for_nodes_that_others_miss() -> None:
-    async with ring_in_sync(5, 9) as ring:
-        owner, _, _, fourth, _ = clockwise(ring, KEY)
-        repair, arc = owner._parts[only(owner).id].repair, only(owner).ownership.arc
-        assert arc is not None
-        for node in ring.nodes:  # as above
-            node._maintenance.timetable._is_paused = lambda: True
+    async with ring_at_rest() as (repair, arc, (owner, _, _, fourth, _)):
         missed = Contact(owner._host.circle.point(only(fourth).id + 1), "elsewhere:1")
         fourth._host.peers.passive.add(missed, trio.current_time())
         assert not await repair._pull_from_behind(arc, is_gap_allowed=False)
