@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import trio
 
@@ -20,6 +20,7 @@ from chord.config import Limits
 from chord.errors import ChordError, CutMissing, NotFound
 from chord.sim.consistent import CutOperation, violations
 from chord.sim.messages import MessageCalls, MessageNetwork
+from chord.store import versions
 from chord.testing.rings import TestRing
 from chord.wire.messages import Record
 
@@ -71,6 +72,7 @@ class Backups:
         self._pause_s = pause_s
         self._between_s = between_s
         self._operations: list[CutOperation] = []
+        self._deletes: dict[bytes, list[tuple[CutOperation, Mapping[bytes, int]]]] = {}
 
     async def run(self, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
         """Let clients work and make backups, until the scope that `task_status` gets is cancelled."""
@@ -123,7 +125,8 @@ class Backups:
                 elif operation.value is not None:
                     await client.put(key, operation.value)
                 else:
-                    await client.delete(key)
+                    context = (await client.delete(key)).context
+                    self._deletes.setdefault(key, []).append((operation, versions.decode_context(context)))
             except NotFound:
                 pass
             except ChordError as error:
@@ -141,6 +144,8 @@ class Backups:
             try:
                 async for record in client.export(consistent=True):
                     backup[record.key] = values_in(record)
+                    for delete, context in self._deletes.get(record.key, ()):
+                        delete.spared = spared_in(record, context)
             except CutMissing:
                 self._counts["backup incomplete"] += 1
                 continue
@@ -160,3 +165,11 @@ def values_in(record: Record) -> set[bytes | None]:
     shown = {version.value for entry in record.clock for version in entry.versions}
     hidden = {version.value for entry in record.quarantine for version in entry.versions}
     return shown | hidden | (set() if shown else {None})
+
+
+def spared_in(record: Record, context: Mapping[bytes, int]) -> set[bytes]:
+    """Return the values of a record that a delete did not replace, if its acknowledgement has this context.
+
+    Such a value was on a node that the delete did not reach. It stays when the tombstone is reaped.
+    """
+    return set(versions.values(versions.discard(record, context)))

@@ -26,6 +26,7 @@ class CutOperation(msgspec.Struct, eq=False):
         began: when it began, in seconds on the clock of all clients.
         ended: when the client got the acknowledgement, or the values; infinity if it never did.
         found: the values that a get found; None: a write.
+        spared: values of the last backup that a delete did not replace, as its acknowledgement says.
     """
 
     client: str
@@ -34,6 +35,7 @@ class CutOperation(msgspec.Struct, eq=False):
     began: float
     ended: float = inf
     found: tuple[bytes, ...] | None = None
+    spared: Collection[bytes] = ()
 
     @property
     def is_write(self) -> bool:
@@ -147,8 +149,13 @@ class _History:
         """Return whether a backup contains a write, or a write that may have replaced it.
 
         Every write of the key may have, unless it ended before `write` began. The tombstone of a delete may have been
-        removed, so a key without values counts as deleted.
+        removed, so a key counts as deleted if all its values are values that the delete spared.
         """
         values = backup.get(write.key) or (None,)
         may_replace = [other for other in self._writes[write.key] if not other.ended < write.began]
-        return any(other.value in values for other in may_replace)
+        return any(other.value in values or _may_be_removed(other, values) for other in may_replace)
+
+
+def _may_be_removed(write: CutOperation, values: Collection[bytes | None]) -> bool:
+    """Return whether a write is a delete of which these values may be all that a backup shows."""
+    return write.value is None and all(value in write.spared for value in values)

@@ -53,6 +53,8 @@ def covered(
     values = set(backup.get(write.key, ()))
     if not values or None in values:
         return any(o.value is None for o in later) or any(o.value in values - {None} for o in later)
+    if any(o.value is None and values <= set(o.spared) for o in later):
+        return True
     return any(o.value in values for o in later)
 
 
@@ -78,6 +80,9 @@ def histories(dice: random.Random) -> tuple[list[CutOperation], dict[bytes, set[
     for o in operations:
         if o.found is None and o.value in [*values, None] and dice.random() < 0.5:
             backup.setdefault(o.key, set()).add(o.value)
+    for o in operations:
+        if o.found is None and o.value is None:
+            o.spared = {value for value in backup.get(o.key, ()) if value is not None and dice.random() < 0.7}
     return operations, backup, dice.choice([-1.0, dice.uniform(0, 4)])
 
 
@@ -125,3 +130,11 @@ def test_old_value_after_a_delete_is_a_violation() -> None:
     delete = CutOperation("a", b"x", None, 1.2, 1.4)
     assert [found.missing for found in violations([A, delete, B], {b"x": [b"1"], b"y": [b"2"]}, -1.0)] == [delete]
     assert violations([A, delete, B], {b"x": [None], b"y": [b"2"]}, -1.0) == []
+
+
+def test_value_that_a_delete_spared_is_no_violation_without_its_tombstone() -> None:
+    other = CutOperation("b", b"x", b"old", 0.0, 1.0)
+    delete = CutOperation("a", b"x", None, 1.2, 1.4, spared={b"old"})
+    assert violations([A, other, delete, B], {b"x": [b"old"], b"y": [b"2"]}, -1.0) == []
+    (found,) = violations([A, other, delete, B], {b"x": [b"old", b"1"], b"y": [b"2"]}, -1.0)
+    assert found.missing is delete
