@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from chord.store import versions
@@ -41,11 +41,13 @@ class Mint:
         op: the operation.
         host: the machine that minted the version; "" if the simulator saw it first elsewhere.
         covers: the events that the version replaced; None if unknown.
+        dropped_s: the virtual second at which `KeyModel` learned that it was replaced for certain; infinite before it.
     """
 
     op: Op
     host: str
     covers: Covers | None
+    dropped_s: float = math.inf
 
     def may_cover(self, dots: Iterable[ModelDot]) -> bool:
         """Return whether this version may have replaced any of these dots.
@@ -182,8 +184,8 @@ class KeyModel:
     """
 
     __slots__ = (
-        "_buried", "_by_id", "_clock", "_expiring", "_gone", "_mints", "_names", "_reaped", "_refused", "_unstored",
-        "contexts", "dropped_at", "issued", "key", "ops", "owner", "point",
+        "_buried", "_by_id", "_clock", "_expiring", "_former", "_gone", "_mints", "_names", "_reaped", "_refused",
+        "_unstored", "contexts", "dropped_at", "issued", "key", "ops", "owner", "point",
     )  # fmt: skip
 
     def __init__(self, key: bytes, point: int) -> None:
@@ -205,6 +207,7 @@ class KeyModel:
         self._reaped: dict[bytes, int] = {}  # context of reaped tombstones
         self._buried: dict[bytes, int] = {}  # context of dropped tombstones and expired values
         self._gone: dict[bytes, int] = {}  # events that acknowledged operations replaced for certain
+        self._former: dict[ModelDot, Mint] = {}  # in `_gone`; may have replaced one of `ops` before
 
     # -- client operations ------------------------------------------------------------------------
 
@@ -235,7 +238,7 @@ class KeyModel:
         self._refused.add(op.number)
         self._mints = {dot: mint for dot, mint in self._mints.items() if mint.op is not op}
 
-    def acknowledged(self, op: Op, context: bytes, client: str = "", host: str = "") -> str:
+    def acknowledged(self, op: Op, context: bytes, client: str = "", host: str = "", now: float = 0.0) -> str:
         """Note the acknowledgement of a write, after `saw` was called for its versions.
 
         Args:
@@ -243,6 +246,7 @@ class KeyModel:
             context: the context in the acknowledgement; it is now the last one of `client`.
             client: the client that wrote.
             host: the machine that coordinated the write.
+            now: the virtual second.
 
         Returns:
             The error in words if an acknowledged version shares its dot with another operation; otherwise "".
@@ -254,7 +258,7 @@ class KeyModel:
         every = [reported if mint.covers is None else mint.covers for mint in mints]
         op.covers = {who: min(one.get(who, 0) for one in every) for who in every[0]} if every else {}
         self._raise_gone(op.covers)
-        self._prune()
+        self._prune(now)
         reported_dots = [dot for dot in op.dots if covers(versions.decode_context(context), dot)]
         own = [dot for dot in reported_dots if op.dots[dot].host == host] or reported_dots
         return self._claim(own[-1], op.op_id, is_firm=True) if own else ""
@@ -361,6 +365,7 @@ class KeyModel:
                     self._unstored[op.op_id, dot] = op.dots[dot].covers
                     del op.dots[dot], self._names[dot][op.op_id]
                     self._mints.pop(dot, None)
+                    self._former.pop(dot, None)
 
     def unminted(self, record: Record) -> Op | None:
         """Return an operation with a version in a record that no store was seen to mint; None without one."""
@@ -449,16 +454,20 @@ class KeyModel:
             if op.value is not None and op.w >= op.quorum and now < op.expires[0] and not self.may_be_deleted(op, now)
         ]
 
-    def may_be_deleted(self, op: Op, now: float) -> bool:
-        """Return whether a delete, or a value expired by virtual second `now`, may have replaced an operation."""
-        return any(new.value is None or new.expires[0] <= now for new in self._replacements(op))
+    def may_be_deleted(self, op: Op, now: float, since: float = math.inf) -> bool:
+        """Return whether a delete, or a value expired by `now`, may have replaced an operation; see `_replacements`."""
+        return any(new.value is None or new.expires[0] <= now for new in self._replacements(op, since))
 
-    def _replacements(self, op: Op) -> Iterator[Op]:
-        """Yield the operations that may have replaced an operation, also indirectly."""
-        todo, seen = [op], {op.number}
+    def _replacements(self, op: Op, since: float) -> Iterator[Op]:
+        """Yield the operations that may have replaced an operation, also indirectly.
+
+        Those that were replaced for certain themselves count only if that was at virtual second `since` or later.
+        """
+        mints = [*self._mints.values(), *(mint for mint in self._former.values() if mint.dropped_s >= since)]
+        todo, seen = [op], {op.number, *self._refused}
         while todo:
             dots = todo.pop().dots
-            for mint in self._mints.values():
+            for mint in mints:
                 if mint.op.number not in seen and mint.may_cover(dots):
                     yield mint.op
                     seen.add(mint.op.number)
@@ -479,10 +488,10 @@ class KeyModel:
                 return op
         return None
 
-    def is_shown(self, op: Op, values: Iterable[bytes]) -> bool:
-        """Return whether a read shows an operation's value or a replacement of it."""
+    def is_shown(self, op: Op, values: Iterable[bytes], since: float) -> bool:
+        """Return whether a read shows an operation's value or a replacement of it; see `_replacements`."""
         shown = frozenset(values)
-        return op.value in shown or any(new.value in shown for new in self._replacements(op))
+        return op.value in shown or any(new.value in shown for new in self._replacements(op, since))
 
     def wrong(self, merged: Record | None, now: float) -> list[str]:
         """Return the errors in the merged copies of the key, in words; empty if none.
@@ -577,13 +586,15 @@ class KeyModel:
             if count > self._gone.get(who, 0):
                 self._gone[who] = count
 
-    def _prune(self) -> None:
-        """Forget the operations that were replaced for certain.
+    def _prune(self, now: float) -> None:
+        """Forget the operations that were replaced for certain. An operation with a version elsewhere remains.
 
         Contexts are closed: they also cover the events that those operations had replaced.
         """
         gone = self._gone
         self.ops = [op for op in self.ops if not (op.dots and all(covers(gone, dot) for dot in op.dots))]
-        self._mints = {dot: mint for dot, mint in self._mints.items() if not covers(gone, dot)}
+        for dot in [dot for dot in self._mints if covers(gone, dot)]:
+            self._former[dot] = replace(self._mints.pop(dot), dropped_s=now)
+        self._former = {dot: one for dot, one in self._former.items() if any(one.may_cover(o.dots) for o in self.ops)}
         while len(self._by_id) > DOTS_MAX:
             del self._by_id[next(iter(self._by_id))]

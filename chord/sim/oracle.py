@@ -255,7 +255,7 @@ class Oracle:
         op.is_alarmed = self.is_lenient
         op.is_contested = self._constants.replicas == 1 and self._is_torn(model)
         op.split = (trio.current_time(), host or node.name) if self._splits else None
-        if wrong := model.acknowledged(op, stored.context, client, host):
+        if wrong := model.acknowledged(op, stored.context, client, host, trio.current_time()):
             self.complain(f"{node.name} acknowledged {op} of {model.key!r}, and {wrong}")
         self.accounting.acknowledged(model.key)
         hosts = self.accounting.hosts(model, op)
@@ -397,7 +397,7 @@ class Oracle:
         answer for the key excuse it, and so does a lost copy.
         """
         now = trio.current_time()
-        required = [op for op in before.required if self._is_there(model, op, now)]
+        required = [op for op in before.required if self._is_there(model, op, now, before.at)]
         if self._constants.replicas == 1:
             is_torn = self._is_torn(model)
             certain = [op for op in required if not (is_torn or op.is_contested or op.is_out)]
@@ -431,13 +431,13 @@ class Oracle:
                 return True
         return False
 
-    def _is_there(self, model: KeyModel, op: Op, now: float) -> bool:
-        """Return whether a read must still find an operation that it had to find at first."""
+    def _is_there(self, model: KeyModel, op: Op, now: float, since: float) -> bool:
+        """Return whether a read must still find an operation that it had to find at its start, `since`."""
         if self._constants.replicas == 1 and not op.is_strict and self.is_lenient:
             return False
         if self.accounting.is_hidden(model, op) or self.accounting.is_with_joiners(model, op):
             return False
-        return op in model.ops and not op.is_lost and now < op.expires[0] and not model.may_be_deleted(op, now)
+        return op in model.ops and not op.is_lost and now < op.expires[0] and not model.may_be_deleted(op, now, since)
 
     def _is_beyond(self, node: Node, model: KeyModel, op: Op, before: Before) -> bool:
         """Return whether a partition excuses "not found" for a value of another part.
@@ -537,15 +537,15 @@ class Oracle:
         for key, values in found.items():
             if key in before.gone and (old := self.models[key].shown_again(values, before.gone[key])):
                 self.complain(f"{node.name} reads {old} under {key!r} in a scan, which is old")
-        for key, ops in before.required.items():
-            if missed := self._missed_in_scan(self.models[key], ops, found.get(key, ())):
+        for key in before.required:
+            if missed := self._missed_in_scan(key, found.get(key, ()), before):
                 self.complain(f"{node.name} denies {key!r} in a scan, which was acknowledged: {missed}")
 
-    def _missed_in_scan(self, model: KeyModel, required: list[Op], values: tuple[bytes, ...]) -> Op | None:
-        """Return an operation if a scan shows neither its value nor a replacement."""
-        now = trio.current_time()
-        for op in required:
-            if not model.is_shown(op, values) and self._is_there(model, op, now):
+    def _missed_in_scan(self, key: bytes, values: tuple[bytes, ...], before: BeforeScan) -> Op | None:
+        """Return an operation if a scan shows neither its value nor a replacement that it may have read."""
+        model, since = self.models[key], before.at if key in before.gone else 0.0
+        for op in before.required[key]:
+            if not model.is_shown(op, values, since) and self._is_there(model, op, trio.current_time(), since):
                 return op
         return None
 

@@ -34,12 +34,12 @@ def test_replay_names_the_option_for_backups() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1070009, 1070048, 1070124])
+@pytest.mark.parametrize("seed", [1070009, 1070048, 1070124, 1070582])
 def test_seed_with_backups_that_found_a_fault_holds(seed: int) -> None:
     """Each seed has its own fault.
 
     1070009: scans show keys of the backed-up clients. 1070048: a backup hides an old value in quarantine. 1070124: a
-    tombstone is reaped beside a value that its delete could not reach.
+    tombstone is reaped beside a value that its delete could not reach. 1070582: a value is replaced during a scan.
     """
     assert Run(draw(seed, backups=True)).run().counts["backup complete"] > 0
 
