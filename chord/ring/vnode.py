@@ -522,11 +522,17 @@ class Vnode:
 
         This vnode must be a replica of the key. At least one replica must stand between the key and this vnode, and all
         such replicas must be down.
+
+        If the nearest predecessor is not at the start of this vnode's arc, living replicas may stand between them. This
+        vnode does not know them before it has taken the gap over, so it stands in for no key.
         """
-        if self.state != "member" or self.ownership.arc is None:
+        own = self.ownership.arc
+        if self.state != "member" or own is None:
             return False
         reach = [contact.id for contact in self.ring.predecessors]
         if not reach or (key not in Arc(reach[-1], self.id)):
+            return False
+        if next((point for point in reach if point not in own), own.start) != own.start:
             return False
         before: list[Place] = []
         for place in self.replica_set(key).members:

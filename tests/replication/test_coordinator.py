@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from chord import testing
-from chord.errors import ChordError, ClocksDiffer, IndefiniteError, NotOwner, PeerLost, WritesRefused
+from chord.errors import Busy, ChordError, ClocksDiffer, IndefiniteError, NotOwner, PeerLost, WritesRefused
 from chord.net.calls import Callback
 from chord.net.steps import Driver, Steps
 from chord.node import Node
@@ -285,6 +285,22 @@ async def test_replica_refuses_to_coordinate_while_the_owner_answers() -> None:
             with pytest.raises(NotOwner):
                 await node._host.peers.call(only(node).me, Put(KEY, b"v", b"o" * 16, b""), Written)
         assert holding(ring, KEY) == []
+
+
+@virtual
+async def test_node_before_its_takeover_stands_in_for_no_key_across_the_gap() -> None:
+    """A node waits for a dead node. Then a farther node calls itself its predecessor, as after a partition."""
+    async with ring_in_sync(9, 20, down_out_s=600.0) as ring:
+        owner, _, _, before, dead, heir, *_ = clockwise(ring, KEY)
+        await ring.kill(dead)
+        own = only(heir).ownership
+        await until(lambda: [mark.dead for mark in own.marks] == [only(dead).me])
+        predecessor = clockwise(ring, KEY)[-1]
+        only(heir).ring.replace_predecessor(only(predecessor).me, only(before).me)
+        with pytest.raises((Busy, NotOwner)):
+            await heir._host.peers.call(only(heir).me, Put(KEY, b"v", b"o" * 16, b""), Written)
+        assert holding(ring, KEY) == []
+        assert only(owner).ownership.is_owner(ring[0]._host.circle.hash(KEY))
 
 
 @pytest.mark.slow

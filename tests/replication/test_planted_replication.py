@@ -150,6 +150,10 @@ EDITED: dict[str, tuple[Edit, Callable[[], None]]] = {
         Edit(QuorumReads.ask_everyone, "self._host.storage.durable(reading.key)", "None"),
         test_denials.test_copy_that_arrives_during_a_read_is_not_denied,
     ),
+    "a node stands in across a gap": (
+        Edit(Vnode._stands_in_for, "!= own.start:", "== key:"),
+        test_coordinators.test_node_before_its_takeover_stands_in_for_no_key_across_the_gap,
+    ),
 }
 
 
