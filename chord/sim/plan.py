@@ -285,6 +285,7 @@ def draw(
     Each argument after `seed` is the wish for the field of `Plan` with its name. None keeps the drawn value; for
     `reads` it is the default, and for `until_s` no time limit. A run with named faults is *mixed*, unless `theme` says
     otherwise. With `backups`, messages are sent whole, and no disk is lost: that would fail the check of the backups.
+    With N = 1 each dead node returns then, and none is forgotten, because no other node has its records.
 
     Raises:
         ConfigError: unknown fault or theme, too few successors for the replicas, or too few nodes for the successors.
@@ -293,6 +294,8 @@ def draw(
     faults = drawn.faults if faults is None else faults
     if backups:
         faults, fidelity = tuple(fault for fault in faults if fault not in LOSING), "messages"
+        if (replicas or min(drawn.replicas, (successors or drawn.successors) + 1)) == 1:
+            faults = (*(fault for fault in faults if fault not in LATER), "return")
     unknown = [fault for fault in faults if fault not in FAULTS]
     if unknown:
         raise ConfigError(f'unknown fault "{unknown[0]}": expected {", ".join(FAULTS)}')
