@@ -12,6 +12,8 @@
     loss_accounting: loss accounting: puts, drops and lost disks, and which of them lost a write
     inventory: the inventory of copies: stores of living nodes, and disks of dead ones
     splits: the splits of the network, until their parts have merged
+    backups: consistent backups during a run, with clients of their own
+    consistent: checks that a consistent backup contains the causes of everything in it
     copies: checks that copies are on the right nodes, and replicas are equal
     observer: the observer: checks the ring after pointer changes
     situations: situations that a large swarm must meet

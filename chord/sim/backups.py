@@ -21,6 +21,7 @@ from chord.errors import ChordError, CutMissing, NotFound
 from chord.sim.consistent import CutOperation, violations
 from chord.sim.messages import MessageCalls, MessageNetwork
 from chord.store import versions
+from chord.store.dedup import OTHERS_MAX
 from chord.testing.rings import TestRing
 from chord.wire.messages import Record
 
@@ -33,7 +34,11 @@ KEYS = 6
 """Number of keys of each client."""
 PAUSE_S = 0.05
 BETWEEN_S = (0.5, 3.0)
-PATIENCE_S = 4.0
+PATIENCE_S = 2.5
+"""Longest time of an operation in seconds, below every `grace_s` that a plan draws.
+
+A request may arrive a second time until then. It must find the tombstone that replaced it.
+"""
 GETS, DELETES = 0.4, 0.1
 
 
@@ -72,6 +77,7 @@ class Backups:
         self._pause_s = pause_s
         self._between_s = between_s
         self._operations: list[CutOperation] = []
+        self._written: dict[bytes, list[float]] = {}
         self._deletes: dict[bytes, list[tuple[CutOperation, Mapping[bytes, int]]]] = {}
 
     async def run(self, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
@@ -113,26 +119,50 @@ class Backups:
                 continue
             owner = rng.choice(self._names) if dice < GETS else name
             key = f"{owner}-{rng.randrange(KEYS)}".encode()
+            if dice >= GETS and self._is_too_busy(key):
+                continue
             operation = CutOperation(name, key, None, trio.current_time())
             if dice < GETS:
                 operation.found = ()
             elif dice < 1 - DELETES:
                 operation.value = f"{name}/{number}".encode()
             self._operations.append(operation)
-            try:
-                if operation.found is not None:
-                    operation.found = (await client.get(key)).values
-                elif operation.value is not None:
-                    await client.put(key, operation.value)
-                else:
-                    context = (await client.delete(key)).context
-                    self._deletes.setdefault(key, []).append((operation, versions.decode_context(context)))
-            except NotFound:
-                pass
-            except ChordError as error:
-                self._counts[f"backed-up client {error.word}"] += 1
-                continue
-            operation.ended = trio.current_time()
+            with trio.move_on_after(PATIENCE_S):  # `timeout_s` does not count inside the run's own time limit
+                if await self._carry_out(client, operation):
+                    operation.ended = trio.current_time()
+
+    async def _carry_out(self, client: AsyncClient, operation: CutOperation) -> bool:
+        """Carry out an operation; return whether it was acknowledged."""
+        key = operation.key
+        try:
+            if operation.found is not None:
+                operation.found = (await client.get(key)).values
+            elif operation.value is not None:
+                await client.put(key, operation.value)
+            else:
+                context = (await client.delete(key)).context
+                self._deletes.setdefault(key, []).append((operation, versions.decode_context(context)))
+        except NotFound:
+            pass
+        except ChordError as error:
+            self._counts[f"backed-up client {error.word}"] += 1
+            return False
+        return True
+
+    def _is_too_busy(self, key: bytes) -> bool:
+        """Note a write of a key, unless it may undo another one; return whether it may.
+
+        A record remembers only the latest `OTHERS_MAX` replaced operations. So a second arrival of an older request
+        counts as a new write. It can arrive only while the client of the first one would still wait.
+        """
+        if not self._network.lateness.twice:
+            return False
+        now = trio.current_time()
+        latest = [at for at in self._written.get(key, ()) if at > now - PATIENCE_S]
+        if len(latest) >= OTHERS_MAX:
+            return True
+        self._written[key] = [*latest, now]
+        return False
 
     async def _keeper(self, calls: MessageCalls) -> None:
         while True:

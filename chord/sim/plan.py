@@ -284,20 +284,20 @@ def draw(
 
     Each argument after `seed` is the wish for the field of `Plan` with its name. None keeps the drawn value; for
     `reads` it is the default, and for `until_s` no time limit. A run with named faults is *mixed*, unless `theme` says
-    otherwise. With `backups`, messages are sent whole, and no disk is lost: that would fail the check of the backups.
+    otherwise. With `backups`, messages are sent whole, and no acknowledged write is lost for good.
 
     Raises:
         ConfigError: unknown fault or theme, too few successors for the replicas, or too few nodes for the successors.
     """
     drawn = _drawn(seed, theme or (None if faults is None else "mixed"))
     faults = drawn.faults if faults is None else faults
+    wish = replicas or 0
+    successors = successors or max(drawn.successors, wish - 1)
     if backups:
-        faults, fidelity = tuple(fault for fault in faults if fault not in LOSING), "messages"
+        faults, fidelity = _losing_nothing(faults, wish or min(drawn.replicas, successors + 1)), "messages"
     unknown = [fault for fault in faults if fault not in FAULTS]
     if unknown:
         raise ConfigError(f'unknown fault "{unknown[0]}": expected {", ".join(FAULTS)}')
-    wish = replicas or 0
-    successors = successors or max(drawn.successors, wish - 1)
     if wish > successors + 1:
         raise ConfigError(f"invalid number of successors: {successors}; {wish} replicas need at least {wish - 1}")
     is_mixed = drawn.theme == "mixed"
@@ -330,6 +330,12 @@ def draw(
         habits=tuple(habit for habit in drawn.habits if habit != "ttl" or has_clocks),
         backups=backups,
     )
+
+
+def _losing_nothing(faults: tuple[str, ...], replicas: int) -> tuple[str, ...]:
+    """Return the faults without those that may lose an acknowledged write for good."""
+    kept = tuple(fault for fault in faults if fault not in LOSING)
+    return kept if replicas > 1 else (*(fault for fault in kept if fault not in LATER), "return")
 
 
 def _delay_s(least_s: float, *, has_jitter: bool) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chord.client.cut_scan import begin_cut
 from chord.replication.cuts import Cuts
 from chord.sim.messages import MessageCalls
 
@@ -49,6 +50,14 @@ MUTANTS = (
         ),
         scenes.consistent_backups,
         3,
+        ("oracle: backup",),
+    ),
+    Mutant(
+        "backup without a dead member",
+        "a backup is called complete without a member that does not answer, and lacks what only this member has",
+        (Edit(begin_cut, "after.ok, missing)", "after.ok, {})"),),
+        scenes.backups_beside_a_dead_node,
+        2,
         ("oracle: backup",),
     ),
 )

@@ -46,6 +46,41 @@ def consistent_backups(seed: int) -> None:
     play(seed, scene, nodes=10, successors=3, replicas=1, network=network, timing=SILENT)
 
 
+def backups_beside_a_dead_node(seed: int) -> None:
+    """With one copy of each record, a member is dead for a third of the time, and its peers know it."""
+
+    async def scene(world: World) -> None:
+        assert isinstance(world.ring.network, MessageNetwork)
+        counts = world.watch.counts
+        made = Backups(
+            world.ring,
+            world.ring.network,
+            world.rng,
+            world.watch.complain,
+            counts,
+            clients=2,
+            pause_s=0.01,
+            between_s=(0.02, 0.05),
+        )
+        async with trio.open_nursery() as nursery:
+            scope: trio.CancelScope = await nursery.start(made.run)
+            await trio.sleep(LASTS_S)
+            whole = counts["backup complete"]
+            (node,) = world.row(1)
+            await world.ring.kill(node)
+            await trio.sleep(LASTS_S)
+            incomplete, after = counts["backup incomplete"], counts["backup complete"]
+            await world.ring.start(join=[], name=node.name)
+            await trio.sleep(LASTS_S)
+            scope.cancel()
+        assert whole, "no backup was complete before the death"
+        assert incomplete, "no backup was incomplete after the death"
+        assert after <= whole + 1, f"{after - whole} backups were complete without a member"
+
+    network = MessageNetwork(seed, delay=_delay)
+    play(seed, scene, nodes=4, successors=3, replicas=1, network=network)
+
+
 def _delay(rng: random.Random, source: str, target: str) -> float:
     """Draw the delay of a message: the number of a new cut reaches some nodes long before others."""
     return rng.uniform(0.0005, 0.04) if KEEPER in (source, target) else rng.uniform(0.0002, 0.0004)
