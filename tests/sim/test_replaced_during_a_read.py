@@ -1,4 +1,4 @@
-"""The oracle's judgement of a write with two versions, one of which was replaced while a scan or a read ran.
+"""How the oracle judges a write with two versions if a later write replaces one of them during a scan or a read.
 
 A put without a context was tried twice. The first attempt is only on a node that died. The second one was acknowledged,
 and later writes replaced it. No write has replaced the first attempt, so the model still requires the put.
@@ -29,7 +29,7 @@ FIXED = msgspec.structs.replace(PRESETS["local"], period_growth_max=1)
 
 
 class Writes:
-    """Acknowledged writes of a key, each of which replaces the one before it on all nodes of a ring."""
+    """Acknowledged writes of a key. Each replaces the one before it on all nodes of a ring."""
 
     def __init__(self, ring: TestRing, oracle: Oracle) -> None:
         self._ring = ring
