@@ -157,5 +157,5 @@ class _History:
 
 
 def _may_be_removed(write: CutOperation, values: Collection[bytes | None]) -> bool:
-    """Return whether a write is a delete of which these values may be all that a backup shows."""
+    """Return whether a write is a delete that spared all the values that a backup shows."""
     return write.value is None and all(value in write.spared for value in values)

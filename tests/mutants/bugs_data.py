@@ -121,7 +121,21 @@ MUTANTS = (
         "denied by a stand-in",
         "a replica that coordinates for the owner does not know all unreachable nodes, and denies a key",
         (
-            Edit(Vnode._stands_in_for, "return bool(before)", "return True"),
+            Edit(
+                Vnode._stands_in_for,
+                """!= own.start:
+        return False
+    before: list[Place] = []
+    for place in self.replica_set(key).members:
+        if place.contact == self.me:
+            return bool(before)""",
+                """== key:
+        return False
+    before: list[Place] = []
+    for place in self.replica_set(key).members:
+        if place.contact == self.me:
+            return True""",
+            ),
             Edit(
                 QuorumReads._require_deniable,
                 "if not self._vnode.ownership.is_owner(self._host.circle.hash(reading.key)):",
