@@ -26,17 +26,7 @@ def consistent_backups(seed: int) -> None:
     network = MessageNetwork(seed, delay=_delay)
 
     async def scene(world: World) -> None:
-        counts = world.watch.counts
-        made = Backups(
-            world.ring,
-            network,
-            world.rng,
-            world.watch.complain,
-            counts,
-            clients=1,
-            pause_s=0.001,
-            between_s=(0.02, 0.05),
-        )
+        counts, made = world.watch.counts, _backups(world, network, clients=1, pause_s=0.001)
         async with trio.open_nursery() as nursery:
             scope: trio.CancelScope = await nursery.start(made.run)
             await trio.sleep(LASTS_S)
@@ -48,20 +38,10 @@ def consistent_backups(seed: int) -> None:
 
 def backups_beside_a_dead_node(seed: int) -> None:
     """With one copy of each record, a member is dead for a third of the time, and its peers know it."""
+    network = MessageNetwork(seed, delay=_delay)
 
     async def scene(world: World) -> None:
-        assert isinstance(world.ring.network, MessageNetwork)
-        counts = world.watch.counts
-        made = Backups(
-            world.ring,
-            world.ring.network,
-            world.rng,
-            world.watch.complain,
-            counts,
-            clients=2,
-            pause_s=0.01,
-            between_s=(0.02, 0.05),
-        )
+        counts, made = world.watch.counts, _backups(world, network, clients=2, pause_s=0.01)
         async with trio.open_nursery() as nursery:
             scope: trio.CancelScope = await nursery.start(made.run)
             await trio.sleep(LASTS_S)
@@ -77,8 +57,12 @@ def backups_beside_a_dead_node(seed: int) -> None:
         assert incomplete, "no backup was incomplete after the death"
         assert after <= whole + 1, f"{after - whole} backups were complete without a member"
 
-    network = MessageNetwork(seed, delay=_delay)
     play(seed, scene, nodes=4, successors=3, replicas=1, network=network)
+
+
+def _backups(world: World, network: MessageNetwork, *, clients: int, pause_s: float) -> Backups:
+    watch, between_s = world.watch, (0.02, 0.05)
+    return Backups(world.ring, network, world.rng, watch.complain, watch.counts, clients, pause_s, between_s)
 
 
 def _delay(rng: random.Random, source: str, target: str) -> float:

@@ -288,7 +288,7 @@ async def test_replica_refuses_to_coordinate_while_the_owner_answers() -> None:
 
 
 @virtual
-async def test_node_before_its_takeover_stands_in_for_no_key_across_the_gap() -> None:
+async def test_node_before_its_takeover_stands_in_for_no_key() -> None:
     """A node waits for a dead node. Then a farther node calls itself its predecessor, as after a partition."""
     async with ring_in_sync(9, 20, down_out_s=600.0) as ring:
         owner, _, _, before, dead, heir, *_ = clockwise(ring, KEY)

@@ -152,7 +152,7 @@ EDITED: dict[str, tuple[Edit, Callable[[], None]]] = {
     ),
     "a node stands in across a gap": (
         Edit(Vnode._stands_in_for, "!= own.start:", "== key:"),
-        test_coordinators.test_node_before_its_takeover_stands_in_for_no_key_across_the_gap,
+        test_coordinators.test_node_before_its_takeover_stands_in_for_no_key,
     ),
 }
 
