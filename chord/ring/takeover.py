@@ -192,6 +192,7 @@ class Takeover:
 
         There are marks to give only if N = 1. Each vnode before the owner inside the arc gets them, too, up to r vnodes
         in all. A dead node may have taken their arcs over while they were cut off, and hold the only copies of writes.
+        So may this vnode, which took writes there until now. It marks itself, and the others fetch its records.
 
         Raises:
             ChordError, PeerGone: a vnode does not confirm, or cannot adopt marks now.
@@ -199,7 +200,8 @@ class Takeover:
         own = self._vnode.ownership
         given: list[Mark] = []
         if self._host.constants.replicas == 1 and own.start is not None:
-            given = marks_within(own.marks, Arc(own.start, owner.id))
+            lost = Arc(own.start, owner.id)
+            given = [Mark(lost, self._vnode.me, self._peers.now()), *marks_within(own.marks, lost)]
         for _ in range(self._ring.r):
             confirmed = await self._peers.call(owner, Confirm(owner.id), ConfirmReply)
             if not given:
