@@ -375,3 +375,34 @@ async def test_only_copy_at_a_dead_heir_is_not_denied() -> None:
         assert await never_denied(ring, key, VALUE, for_s=10) == 0
         await start(ring, heir.name)
         assert await never_denied(ring, key, VALUE, for_s=20) > 0
+
+
+async def bring_nothing_home(self: Handoff, start: Contact) -> int:
+    return 0
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_owner_back_from_a_split_fetches_the_only_copies_first(count: int) -> None:
+    """Owners are cut off until the next node has taken their arcs over, written there, and yielded the arcs again.
+
+    The yielding node does not send its records home, so the owner of the key must ask for them.
+    """
+
+    @virtual
+    async def check() -> None:
+        async with testing.open_ring(6, seed=2, replicas=1, timing=timing(down_out_s=600.0)) as ring:
+            await trio.sleep(2)
+            key = key_at(ring, "n2")
+            point, row = ring[0]._host.circle.hash(key), clockwise(ring, key)
+            cut_off, heir = row[:count], row[count]
+            ring.network.partition([node.name for node in cut_off], reset=True)
+            await until(lambda: only(heir).ownership.is_owner(point))
+            await write(heir, key, VALUE, context=b"")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Handoff, "bring_home", bring_nothing_home)
+                ring.network.heal()
+                await until(lambda: not only(heir).ownership.is_owner(point))
+                assert await never_denied(ring, key, VALUE, for_s=5) > 0
+            assert only(cut_off[0]).ownership.marks == ()
+
+    check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -21,6 +22,7 @@ from chord.replication.records import Records
 from chord.replication.sync import ReplicaSync
 from chord.ring import context
 from chord.ring.preference_list import Place, PreferenceList, ReplicaSet
+from chord.ring.takeover import Takeover
 from chord.ring.vnode import Vnode
 from chord.store import versions
 from chord.store.storage import Batch
@@ -29,6 +31,7 @@ from tests.mutants.mutant import Edit
 from tests.replication import test_anti_entropy as test_repair
 from tests.replication import test_bounds_of_records, test_clocks, test_denials, test_replication
 from tests.replication import test_coordinator as test_coordinators
+from tests.replication import test_denials_without_copies as test_few_copies
 from tests.replication import test_handoff as test_hints
 from tests.replication import test_transfer as test_moving_keys
 
@@ -153,6 +156,10 @@ EDITED: dict[str, tuple[Edit, Callable[[], None]]] = {
     "a node stands in across a gap": (
         Edit(Vnode._stands_in_for, "!= own.start:", "== key:"),
         test_coordinators.test_node_before_its_takeover_stands_in_for_no_key,
+    ),
+    "a yielded arc gets no mark": (
+        Edit(Takeover._confirm_owners, "Mark(lost, self._vnode.me, self._peers.now()), *", "*"),
+        partial(test_few_copies.test_owner_back_from_a_split_fetches_the_only_copies_first, 2),
     ),
 }
 
