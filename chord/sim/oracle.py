@@ -447,9 +447,9 @@ class Oracle:
         it waits for too few of the others.
 
         While a link is disturbed, the reader's node must be outside the writer's part and reach no living node with the
-        value. Afterwards three conditions must hold. The ring is not Ideal yet. An owner of the key was outside the
-        writer's part during the read. No living node outside the writer's part that such an owner asks had the value
-        when the read began.
+        value. Afterwards three conditions must hold. The ring is not Ideal yet, or see `Split.is_moving`. An owner of
+        the key was outside the writer's part during the read. No living node outside the writer's part that such an
+        owner asks had the value when the read began.
         """
         if op.split is None:
             return False
@@ -466,10 +466,10 @@ class Oracle:
             return False
         if not network._faults.any:
             owners = before.owners | self._owners(model)
-            is_owned_apart = any(split.part_of(owner) != part for owner in owners)
+            is_apart = any(split.part_of(owner) != part for owner in owners)
             asked = self._places(split, model, part)
-            is_moved = any(split.part_of(host) != part and host in asked for host in hosts)
-            return bool(self._ring.waiting()) and is_owned_apart and not is_moved
+            is_here = any(split.part_of(host) != part and host in asked for host in hosts)
+            return (bool(self._ring.waiting()) or split.is_moving(hosts, model.point)) and is_apart and not is_here
         ways = [{network._passage(node.name, host), network._passage(host, node.name)} for host in hosts]
         return split.part_of(node.name) != part and {"open"} not in ways
 

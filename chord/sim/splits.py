@@ -6,6 +6,8 @@ judged by itself.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import trio
 
 from chord.testing.rings import TestRing
@@ -50,3 +52,16 @@ class Split:
         -1 is the part of all hosts that the partition does not name, and of hosts that `note` has not assigned.
         """
         return self._parts.get(host, -1)
+
+    def is_moving(self, hosts: Collection[str], point: int) -> bool:
+        """Return whether each of some hosts still has to hand a record off to its replicas.
+
+        Merged parts are an Ideal ring before their records have moved. The run waits for that before it forgets the
+        split. Without hosts the result is false, because the record is lost.
+
+        Args:
+            hosts: the living hosts that had the record when a read began.
+            point: the point of its key.
+        """
+        holders = [node for node in self._ring.nodes if node.name in hosts]
+        return bool(holders) and all(any(point in arc for arc in node._handoff.arcs()) for node in holders)

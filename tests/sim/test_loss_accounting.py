@@ -22,6 +22,7 @@ from chord.store.reap_log_state import Grave
 from chord.store.storage import Batch
 from chord.testing.rings import TestRing
 from chord.wire.messages import ActorClock, Record, Version
+from tests.support.quorum import clockwise
 from tests.support.rings import only
 
 KEY = b"k"
@@ -178,9 +179,12 @@ def test_lost_only_copy_may_be_denied_after_its_machine_returns(is_same: bool) -
     testing.run(main)
 
 
-@pytest.mark.parametrize("what", ["apart", "same part", "copied", "short", "one ring", "merged"])
+@pytest.mark.parametrize("what", ["apart", "moving", "same part", "copied", "short", "one ring", "merged"])
 def test_healed_partition_excuses_only_values_of_the_other_part(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key's owner is in one part. Another part wrote the value, and no living node has brought it over."""
+    """The key's owner is in one part. Another part wrote the value, and no living node has brought it over.
+
+    If the ring is Ideal already, each node with the value must still have it to hand off.
+    """
 
     async def main() -> None:
         async with testing.open_ring(4, seed=1, replicas=2) as ring:
@@ -188,8 +192,10 @@ def test_healed_partition_excuses_only_values_of_the_other_part(what: str, monke
             oracle = Oracle(ring, ring[0]._host.constants, Counter(), complaints.append)
             model, put, record = written(ring)
             oracle.models[KEY] = model
-            owner = next(node for node in ring.nodes if node._host.owner_of(model.point) is not None)
-            writer, second, third = (node for node in ring.nodes if node is not owner)
+            await ring.converged()
+            owner, replica, *far = clockwise(ring, KEY)
+            assert all(any(model.point in arc for arc in node._handoff.arcs()) for node in far)
+            writer, second, third = (replica, *far) if what == "one ring" else (*far, replica)
             ring.network._faults.islands = {owner.name: 0, third.name: 0}
             oracle.split()
             ring.network._faults.islands = {}
@@ -201,9 +207,10 @@ def test_healed_partition_excuses_only_values_of_the_other_part(what: str, monke
             down_out_s = ring[0]._host.timing.down_out_s
             for split in oracle._splits:
                 split.began -= (0.5 if what == "short" else 2) * down_out_s
-            monkeypatch.setattr(ring, "waiting", lambda: [] if what == "one ring" else ["two rings"])
+            monkeypatch.setattr(ring, "waiting", lambda: [] if what in ("one ring", "moving") else ["two rings"])
             oracle.denied(owner, model, oracle.before(model, None))
-            assert len(complaints) == (what != "apart")
+            assert len(complaints) == (what not in ("apart", "moving"))
+            assert not any(split.is_moving([], model.point) for split in oracle._splits), "no node has it: lost"
 
     testing.run(main)
 
