@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 
@@ -35,7 +35,8 @@ def begin_cut(
     """Let every node make a cut, and return the scan of these cuts.
 
     The scan is complete only if all members hold their cut until its end. These are the members that answer before the
-    number of the cut is chosen, and those that are found afterwards.
+    number of the cut is chosen, and those that are found afterwards. So are vnodes that an owner must ask before it can
+    deny a key. The address of such a vnode may belong to another node by now.
 
     Args:
         session: makes the requests.
@@ -54,7 +55,26 @@ def begin_cut(
     after = yield from members(also=before.ok)
     missing = {address: error.message for address, error in after.errors.items()}
     missing |= {address: "it is no longer a member" for address in before.ok if address not in after}
+    missing |= _displaced(after.ok)
     return CutScan(session, circle, number, after.ok, missing)
+
+
+def _displaced(nodes: Mapping[str, Status]) -> dict[str, str]:
+    """Return the missing members with a last known address that belongs to another node, each with the reason in words.
+
+    Without their records an owner can deny no key of a part of its arc. As in `chord check`, other members do not
+    count: a write quorum of the rest holds each acknowledged write.
+
+    Args:
+        nodes: by address, the statuses of the nodes that answered.
+    """
+    held = {vnode.contact.id for status in nodes.values() for vnode in status.vnodes}
+    lacking = (contact for status in nodes.values() for part in status.sets for contact in part.missing)
+    return {
+        f"once {contact.address}": "another node has its address now"
+        for contact in lacking
+        if contact.address in nodes and contact.id not in held
+    }
 
 
 class _NodeCut:

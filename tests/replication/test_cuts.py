@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
+from unittest import mock
 
 import pytest
 import trio
@@ -14,14 +15,16 @@ from chord import testing
 from chord.client.cut_scan import CutScan, _NodeCut
 from chord.client.session import ClientSession, MakeCalls, Outcome, Timed
 from chord.errors import CutMissing, DeadlineExceeded, InvalidRequest
-from chord.ids import Circle
+from chord.ids import Circle, Point
 from chord.node import Node
+from chord.replication.anti_entropy import AntiEntropy
 from chord.sim.cluster import cluster
 from chord.store.reap_log import Grave
 from chord.store.storage import Batch
 from chord.wire.cuts import AHEAD_MS_MAX, CUT_MAX, began_ms_of, next_number
 from chord.wire.messages import (
     ActorClock,
+    Contact,
     GetCutNotes,
     GetCutNotesReply,
     Record,
@@ -30,7 +33,7 @@ from chord.wire.messages import (
     Version,
 )
 from chord.wire.messages.cuts import LAST_NAME, NOTES_MAX, CutNote
-from tests.support.rings import virtual
+from tests.support.rings import only, virtual
 
 
 async def exported(node: Node) -> dict[bytes, Record]:
@@ -87,6 +90,24 @@ async def test_member_that_is_down_is_named_after_all_records() -> None:
         with pytest.raises(CutMissing, match="1 member has no cut") as caught:
             await anext(export)
         assert caught.value.addresses == (address,)
+
+
+@virtual
+async def test_missing_member_with_a_taken_address_is_named() -> None:
+    """A vnode that answers is not missing, even if an owner does not know yet that it is back."""
+    async with testing.open_ring(3) as ring:
+        await ring[0].put("k", "v")
+        for contact, is_named in ((Contact(Point(7), ring[2].address), True), (only(ring[2]).me, False)):
+            with mock.patch.object(AntiEntropy, "_unproven", lambda self, arc, replicas, dead=contact: (dead,)):
+                export = ring[0].export(consistent=True)
+                assert (await anext(export)).key == b"k"
+                if is_named:
+                    with pytest.raises(CutMissing, match="another node has its address now") as caught:
+                        await anext(export)
+                    assert caught.value.addresses == (f"once {ring[2].address}",)
+                else:
+                    with pytest.raises(StopAsyncIteration):
+                        await anext(export)
 
 
 @virtual

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from chord.cli.sim import WISHES, _replay
+from chord.client import cut_scan
 from chord.sim.backups import spared_in, values_in
 from chord.sim.plan import FAULTS, LOSING, draw
-from chord.sim.run import Run
+from chord.sim.run import Run, RunFailure
 from chord.wire.messages import ActorClock, Record, Version
 from tests.sim.short_backups import short_run
 
@@ -43,15 +44,23 @@ def test_replay_names_the_option_for_backups() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1070009, 1070048, 1070124, 1070732, 1070406])
+@pytest.mark.parametrize("seed", [1070009, 1070048, 1070124, 1070732, 1070406, 1070574])
 def test_seed_with_backups_that_found_a_fault_holds(seed: int) -> None:
     """Each seed found a fault of its own when it was first run.
 
     1070009: scans show keys of the backed-up clients. 1070048: a backup hides an old value in quarantine. 1070124: a
     tombstone is reaped beside a value that its delete could not reach. 1070732: a request arrives again after eight
-    further writes. 1070406: with N = 1 an operator forgets a node that has the only copy.
+    further writes. 1070406: with N = 1 an operator forgets a node that has the only copy. 1070574: another node has the
+    last known address of a missing member.
     """
     assert Run(draw(seed, backups=True)).run().counts["backup complete"] > 0
+
+
+@pytest.mark.slow
+def test_planted_backup_without_displaced_members_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cut_scan, "_displaced", lambda nodes: {})
+    with pytest.raises(RunFailure, match="the backup lacks"):
+        Run(draw(1070574, backups=True)).run()
 
 
 @pytest.mark.parametrize(
