@@ -54,14 +54,18 @@ class Split:
         return self._parts.get(host, -1)
 
     def is_moving(self, hosts: Collection[str], point: int) -> bool:
-        """Return whether each of some hosts still has to hand a record off to its replicas.
+        """Return whether a record is still on its way to the replicas of its key.
 
         Merged parts are an Ideal ring before their records have moved. The run waits for that before it forgets the
-        split. Without hosts the result is false, because the record is lost.
+        split (`chord.sim.copies.astray`). The owner decides which nodes are the replicas, as it does for that wait. A
+        node with the record may not know yet that it is none. The result is false if a node that an owner asks had the
+        record. It is also false without hosts, because the record is lost.
 
         Args:
             hosts: the living hosts that had the record when a read began.
             point: the point of its key.
         """
-        holders = [node for node in self._ring.nodes if node.name in hosts]
-        return bool(holders) and all(any(point in arc for arc in node._handoff.arcs()) for node in holders)
+        holders = {node.address for node in self._ring.nodes if node.name in hosts}
+        owners = [owner for node in self._ring.nodes if (owner := node._host.owner_of(point)) is not None]
+        asked = {place.contact.address for owner in owners for place in owner.replica_set(point).everyone}
+        return bool(holders and owners) and holders.isdisjoint(asked | {owner.me.address for owner in owners})

@@ -26,6 +26,7 @@ from tests.support.quorum import clockwise
 from tests.support.rings import only
 
 KEY = b"k"
+IDEAL = ("moving", "stood in", "one ring")
 FIXED = msgspec.structs.replace(PRESETS["local"], period_growth_max=1)
 
 
@@ -179,23 +180,25 @@ def test_lost_only_copy_may_be_denied_after_its_machine_returns(is_same: bool) -
     testing.run(main)
 
 
-@pytest.mark.parametrize("what", ["apart", "moving", "same part", "copied", "short", "one ring", "merged"])
+@pytest.mark.parametrize("what", ["apart", "moving", "stood in", "same part", "copied", "short", "one ring", "merged"])
 def test_healed_partition_excuses_only_values_of_the_other_part(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The key's owner is in one part. Another part wrote the value, and no living node has brought it over.
 
-    If the ring is Ideal already, each node with the value must still have it to hand off.
+    If the ring is Ideal already, the owner must ask none of the nodes with the value.
     """
 
     async def main() -> None:
-        async with testing.open_ring(4, seed=1, replicas=2) as ring:
+        async with testing.open_ring(8, seed=1, replicas=2) as ring:
             complaints: list[str] = []
             oracle = Oracle(ring, ring[0]._host.constants, Counter(), complaints.append)
             model, put, record = written(ring)
             oracle.models[KEY] = model
             await ring.converged()
-            owner, replica, *far = clockwise(ring, KEY)
-            assert all(any(model.point in arc for arc in node._handoff.arcs()) for node in far)
-            writer, second, third = (replica, *far) if what == "one ring" else (*far, replica)
+            owner, replica, stand_in, *_, second, far = clockwise(ring, KEY)
+            writer = {"one ring": replica, "stood in": stand_in}.get(what, far)
+            third = far if what == "one ring" else replica
+            asked = [place.contact.address for place in only(owner).replica_set(model.point).everyone]
+            assert [node.address in asked for node in (replica, stand_in, second, far)] == [True, True, False, False]
             ring.network._faults.islands = {owner.name: 0, third.name: 0}
             oracle.split()
             ring.network._faults.islands = {}
@@ -207,10 +210,13 @@ def test_healed_partition_excuses_only_values_of_the_other_part(what: str, monke
             down_out_s = ring[0]._host.timing.down_out_s
             for split in oracle._splits:
                 split.began -= (0.5 if what == "short" else 2) * down_out_s
-            monkeypatch.setattr(ring, "waiting", lambda: [] if what in ("one ring", "moving") else ["two rings"])
+            monkeypatch.setattr(ring, "waiting", lambda: [] if what in IDEAL else ["two rings"])
             oracle.denied(owner, model, oracle.before(model, None))
             assert len(complaints) == (what not in ("apart", "moving"))
-            assert not any(split.is_moving([], model.point) for split in oracle._splits), "no node has it: lost"
+            for split in oracle._splits:
+                assert split.is_moving([far.name], model.point)
+                assert not split.is_moving([far.name, owner.name], model.point), "its owner has it"
+                assert not split.is_moving([], model.point), "no node has it: lost"
 
     testing.run(main)
 
