@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from chord.membership.join import Membership
 from chord.node import Node
+from chord.node.maintenance import Maintenance
 from chord.replication import transfer_source
 from chord.replication.handoff import Handoff
 from chord.replication.transfer import Transfers
@@ -173,6 +174,22 @@ MUTANTS = (
         (Edit(Handoff._hand_to, "for contact in confirmed.holders:", "for contact in ():"),),
         scenes.halves_merge,
         2,
+        ("oracle: dropped",),
+    ),
+    Mutant(
+        "misplaced records stay where they are",
+        "keys that one part of a long split wrote never move to their owner, and are denied when the parts have merged",
+        (Edit(Maintenance.bring_home, "if not any(", "if False and not any("),),
+        scenes.parts_of_a_long_split_merge,
+        4,
+        ("copies",),  # not "oracle: denied": the oracle excuses the denials until the records must have moved
+    ),
+    Mutant(
+        "misplaced records dropped after a long split",
+        "the same mistake as *misplaced records dropped unacknowledged*, while the oracle excuses denials of them",
+        (Edit(Handoff._hand_to, "for contact in confirmed.holders:", "for contact in ():"),),
+        scenes.parts_of_a_long_split_merge,
+        4,
         ("oracle: dropped",),
     ),
 )

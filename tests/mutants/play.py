@@ -17,13 +17,13 @@ from chord.ids import Point
 from chord.node import Node
 from chord.ring.vnode import Vnode
 from chord.sim.cluster import Cluster, Reports, cluster
-from chord.sim.copies import unequal
+from chord.sim.copies import astray, unequal
 from chord.sim.disk import SyncDelay
 from chord.sim.messages import MessageNetwork
 from chord.sim.nemesis import CALM
 from chord.sim.observer import Watch
 from chord.sim.plan import draw
-from chord.sim.run import Run, RunFailure
+from chord.sim.run import HOME_WITHIN_S, Run, RunFailure
 from chord.sim.workload import Workload
 from chord.testing.faults import FaultyNetwork
 from chord.testing.rings import NotConverged
@@ -114,6 +114,19 @@ class World:
         with trio.fail_after(CONVERGED_WITHIN_S):
             while any(node._handoff.count() for node in self.ring.nodes):
                 await trio.sleep(0.1)
+
+    async def merged(self) -> None:
+        """Wait as a run does after a split: until each write is on a replica of its key. Then forget the split.
+
+        Raises:
+            NotConverged: it took too long.
+        """
+        until = trio.current_time() + HOME_WITHIN_S
+        while (wrong := next(astray(self.ring), None)) is not None:
+            if trio.current_time() > until:
+                raise NotConverged(wrong)
+            await trio.sleep(0.1)
+        self.workload.oracle.merged()
 
     async def level(self, replicas: int) -> None:
         """Wait until all replicas of each record are equal, and no other node keeps a copy.

@@ -16,9 +16,11 @@ from chord.node import Node
 from chord.testing import MemoryNetwork
 from chord.wire.messages import Contact
 
-from .play import FORGIVING, World, live, play, right_before, slow, vnode_of
+from .play import FORGIVING, World, keys_of, live, play, right_before, slow, vnode_of
 
 HASTY = msgspec.structs.replace(PRESETS["local"], leave_s=0.005)
+N = 3
+PATIENT = msgspec.structs.replace(FORGIVING, down_out_s=2.0, grace_s=4.0)
 
 
 def busy(seed: int) -> None:
@@ -201,6 +203,45 @@ def halves_merge(seed: int) -> None:
         await world.workload.settle()
 
     play(seed, scene, nodes=6, timing=FORGIVING, is_watched=False)
+
+
+def parts_of_a_long_split_merge(seed: int) -> None:
+    """One part of a long split writes keys of the other part. The parts merge, and clients read the keys meanwhile.
+
+    The ring is Ideal before the keys have moved. The owner may deny a key until then.
+    """
+
+    async def scene(world: World) -> None:
+        network, workload = world.ring.network, world.workload
+        await workload.fill(20)
+        await trio.sleep(3)
+        *part, owner = world.row(4)
+        keys = keys_of(world, owner, 4)
+        workload.oracle.is_lenient = True
+        world.watch.go_outside()
+        network.partition([node.name for node in part], reset=True)
+        workload.oracle.split()
+        await trio.sleep(3 * PATIENT.down_out_s)
+        for key in keys:
+            await workload.write(part[0], key, "writer", "no context")
+        network.heal()
+        async with trio.open_nursery() as nursery:
+            for key in keys:
+                nursery.start_soon(_read_on, world, key)
+            await world.converged()
+            await world.merged()
+            nursery.cancel_scope.cancel()
+        workload.oracle.is_lenient = False
+        await world.level(N)
+        await workload.settle()
+
+    play(seed, scene, nodes=8, replicas=N, timing=PATIENT, network=MemoryNetwork(seed))
+
+
+async def _read_on(world: World, key: bytes) -> None:
+    while True:
+        await world.workload.read(world.rng.choice(world.nodes), key)
+        await trio.sleep(world.rng.uniform(0, 0.5))
 
 
 async def _disturbed(world: World, who: Literal["giver", "receiver"]) -> None:
