@@ -155,7 +155,10 @@ MUTANTS = (
     Mutant(
         "old copy kept after a late Switch",
         "a joiner denies keys that were written after the giver took its arc back",
-        (Swap(Membership, "_is_taken_back", _never),),
+        (
+            Swap(Membership, "_is_taken_back", _never),
+            Edit(Takeover._confirm_owners, "Mark(lost, self._vnode.me, self._peers.now()), *", "*"),
+        ),
         scenes.late_switch,
         8,
         ("oracle: denied", "oracle: misread", "oracle: replaced"),
