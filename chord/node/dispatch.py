@@ -44,6 +44,7 @@ from chord.wire.messages import (
     PutMany,
     Reply,
     Request,
+    Returned,
     Scan,
     Status,
 )
@@ -51,8 +52,8 @@ from chord.wire.messages import (
 AFTER_LEAVING: Final = (Confirm, DecideQuarantine, Get, GetMany, GetQuarantine, Merge, Put, PutMany, Scan)
 """Requests that a vnode still answers for a while after it left, with `NotOwner` and the new owner."""
 
-WHILE_STALLED: Final = (Describe, GetEvents, GetMetrics, GetStatus)
-"""Requests that a node answers while its disk hangs."""
+WHILE_STALLED: Final = (Describe, GetEvents, GetMetrics, GetStatus, Returned)
+"""Requests that a node answers while its disk hangs. None of them needs the disk."""
 
 
 class Dispatcher:

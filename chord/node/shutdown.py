@@ -42,7 +42,8 @@ class Shutdown:
     async def say_back(self, known: Iterable[str]) -> None:
         """Announce that this node is back with its records, so that others compare theirs.
 
-        If N = 1, there is nothing to compare, and nothing is announced.
+        If N = 1, there is nothing to compare, and nothing is announced. A task tells the nodes that did not hear at
+        first. They may still count this node as leaving, and take writes for fewer replicas meanwhile.
 
         Args:
             known: further addresses to tell. All predecessors must hear, and this node learns its predecessors one by
@@ -50,7 +51,16 @@ class Shutdown:
         """
         if self._host.constants.replicas > 1:
             others = dict.fromkeys(a for a in (*self.neighbours(), *known) if a != self._host.address)
-            await self._tell(others, Returned(self._host.address))
+            unheard = await self._tell(others, Returned(self._host.address))
+            if unheard and not self._host.is_leaving:
+                self._host.tasks.start(self._say_back_again, unheard)
+
+    async def _say_back_again(self, unheard: list[str]) -> None:
+        """Tell nodes of the return until all have heard, or none of them can still count this node as leaving."""
+        with trio.move_on_after(self._host.timing.leave_s):
+            while unheard and not self._host.is_leaving:
+                await trio.sleep(self._host.jitter(self._host.timing.stabilize_s))
+                unheard = await self._tell(unheard, Returned(self._host.address))
 
     async def hand_over(self) -> None:
         """Hand over every arc, and bring all records to their replicas, within `leave_s`.
@@ -130,15 +140,18 @@ class Shutdown:
         slowest = max(self._host.peers.failure_detector.timeout(address) for address in neighbours)
         await trio.sleep(2 * slowest + self._host.timing.stabilize_s)
 
-    async def _tell(self, addresses: Iterable[str], request: Request) -> None:
-        """Send a request to other nodes at the same time, once. Failures are only counted."""
+    async def _tell(self, addresses: Iterable[str], request: Request) -> list[str]:
+        """Send a request to other nodes at the same time, once. Return the addresses that did not confirm it."""
+        unheard: list[str] = []
         async with trio.open_nursery() as nursery:
             for address in addresses:
-                nursery.start_soon(self._tell_one, address, request)
+                nursery.start_soon(self._tell_one, address, request, unheard)
+        return unheard
 
-    async def _tell_one(self, address: str, request: Request) -> None:
+    async def _tell_one(self, address: str, request: Request, unheard: list[str]) -> None:
         try:
             with trio.fail_after(min(GOODBYE_S, 2 * self._host.peers.failure_detector.timeout(address))):
                 await self._host.peers.call(address, request, Done)
         except (ChordError, trio.TooSlowError):
             self._host.counters["goodbyes_unheard"] += 1
+            unheard.append(address)

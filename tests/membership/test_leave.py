@@ -251,6 +251,39 @@ def leaver_returns_unnoticed() -> None:
     testing.run(main, seed=9)
 
 
+@pytest.mark.parametrize("why", ["unreachable", "hung disk"])
+def test_node_that_missed_a_return_hears_of_it_later(why: str) -> None:
+    """A leave was withdrawn, or its node was killed. The other node of the ring is silent meanwhile."""
+
+    @virtual
+    async def check() -> None:
+        async with testing.open_ring(2, seed=9, timing=timing(leave_s=600.0)) as ring:
+            await ring.converged()
+            other, node = ring.nodes
+            only(other).preference_list.retires(node.address, trio.current_time())
+            if why == "hung disk":
+                other._host.is_stalled = True
+                await node._shutdown.say_back(())
+                other._host.is_stalled = False
+            else:
+                ring.network.partition([other.name], reset=True)
+                await node._shutdown.say_back(())
+                ring.network.heal()
+                assert only(other).preference_list.retiring == (node.address,)
+            await until(lambda: only(other).preference_list.retiring == (), within_s=SOON_S)
+
+    check()
+
+
+def test_planted_single_notice_of_a_return_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def give_up(shutdown: Shutdown, unheard: list[str]) -> None:
+        """Do nothing."""
+
+    monkeypatch.setattr(Shutdown, "_say_back_again", give_up)
+    with pytest.raises(trio.TooSlowError):
+        test_node_that_missed_a_return_hears_of_it_later("unreachable")
+
+
 def members_of(owner: Node, key: bytes) -> list[str]:
     return [place.contact.address for place in only(owner).replica_set(owner._host.circle.hash(key)).members]
 
