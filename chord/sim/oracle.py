@@ -155,7 +155,7 @@ class Oracle:
 
         Other disturbances of links are no partition: they do not excuse "not found".
         """
-        self._splits.append(Split(self._ring))
+        self._splits.append(Split(self._ring, self._members - self.accounting.fresh))
 
     def merged(self) -> None:
         """Record that the parts of every split are one ring, which knows all writes."""
@@ -442,9 +442,9 @@ class Oracle:
     def _is_beyond(self, node: Node, model: KeyModel, op: Op, before: Before) -> bool:
         """Return whether a partition excuses "not found" for a value of another part.
 
-        The partition must have outlasted `down_out_s`. It need not have if nodes that joined during the partition have
-        the value, and fewer than a write quorum of others have it. The reader's part does not know the joined nodes, so
-        it waits for too few of the others.
+        The partition must have outlasted `down_out_s`. It need not have if fewer than a write quorum of the nodes in
+        `Split.before` have the value, and other nodes have it. These others joined during the partition, or so shortly
+        before it that the parts do not know each other. The reader's part waits for none of them.
 
         While a link is disturbed, the reader's node must be outside the writer's part and reach no living node with the
         value. Afterwards three conditions must hold. The ring is not Ideal yet, or see `Split.is_moving`. An owner of

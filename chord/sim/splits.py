@@ -18,14 +18,20 @@ class Split:
 
     Attributes:
         began: virtual second of its start.
-        before: the hosts with a node that was a member of the ring at that time.
+        before: the hosts with a node that was a member of the ring at that time. If the ring was not Ideal then, its
+            parts may not know each other. Only members that are in `settled` count in that case.
+
+    Args:
+        ring: the ring, with the partition.
+        settled: the machines of the ring when it was last known to be calm, without those that lost their disk since.
     """
 
-    def __init__(self, ring: TestRing) -> None:
+    def __init__(self, ring: TestRing, settled: Collection[str]) -> None:
         self._ring = ring
         self.began = trio.current_time()
         members = (node for node in ring.nodes if any(p.vnode.ring.is_member for p in node._parts.values()))
-        self.before = frozenset(node.name for node in members)
+        names = frozenset(node.name for node in members)
+        self.before = names.intersection(settled) if ring.waiting() else names
         self._islands = dict(ring.network._faults.islands)
         self._parts = dict(self._islands)
         self.note()

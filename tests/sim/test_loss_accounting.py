@@ -243,6 +243,40 @@ def test_partition_excuses_only_values_beyond_the_reader(what: str) -> None:
     testing.run(main)
 
 
+@pytest.mark.parametrize("what", ["never calm", "wiped", "one settled", "settled", "Ideal"])
+def test_short_partition_excuses_only_values_on_new_nodes(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partition begins before the ring has settled, or in an Ideal ring. Two nodes of one part have the value."""
+
+    async def main() -> None:
+        async with testing.open_ring(4, seed=1, replicas=2) as ring:
+            await ring.converged()
+            complaints: list[str] = []
+            oracle = Oracle(ring, ring[0]._host.constants, Counter(), complaints.append)
+            model, put, record = written(ring)
+            oracle.models[KEY] = model
+            writer, second, reader, _ = ring.nodes
+            if what not in ("never calm", "Ideal"):
+                oracle.disturb()
+                assert oracle.calm() is not None
+                oracle.disturb()
+            if what == "one settled":
+                oracle._members.remove(second.name)
+            if what == "wiped":
+                oracle.accounting.fresh.add(second.name)
+            ring.network.partition([writer.name, second.name])
+            with monkeypatch.context() as patched:
+                patched.setattr(ring, "waiting", lambda: [] if what == "Ideal" else ["a node knows too few"])
+                oracle.split()
+            put.split = trio.current_time(), writer.name
+            for node in (writer, second):
+                node._host.storage.apply(Batch(puts=(record,)))
+            oracle.denied(reader, model, oracle.before(model, None))
+            assert len(complaints) == (what in ("settled", "Ideal"))
+            ring.network.heal()
+
+    testing.run(main)
+
+
 @pytest.mark.parametrize("is_held", [False, True])
 def test_scan_may_miss_only_later_writes_of_the_owner(is_held: bool) -> None:
     async def main() -> None:
