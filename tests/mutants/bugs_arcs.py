@@ -195,4 +195,20 @@ MUTANTS = (
         4,
         ("oracle: dropped",),
     ),
+    Mutant(
+        "young ring moves no records",
+        "the same mistake as *misplaced records stay where they are*, in a ring that splits before it is Ideal",
+        (Edit(Maintenance.bring_home, "if not any(", "if False and not any("),),
+        scenes.parts_of_a_young_ring_merge,
+        4,
+        ("copies",),
+    ),
+    Mutant(
+        "young ring drops records",
+        "the same mistake as *misplaced records dropped unacknowledged*, in a ring that splits before it is Ideal",
+        (Edit(Handoff._hand_to, "for contact in confirmed.holders:", "for contact in ():"),),
+        scenes.parts_of_a_young_ring_merge,
+        4,
+        ("oracle: dropped",),
+    ),
 )

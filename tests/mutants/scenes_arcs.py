@@ -12,7 +12,9 @@ import trio
 from chord import events
 from chord.config import PRESETS
 from chord.events import Emitted
+from chord.ids import Point
 from chord.node import Node
+from chord.sim.messages import MessageNetwork
 from chord.testing import MemoryNetwork
 from chord.wire.messages import Contact
 
@@ -21,6 +23,9 @@ from .play import FORGIVING, World, keys_of, live, play, right_before, slow, vno
 HASTY = msgspec.structs.replace(PRESETS["local"], leave_s=0.005)
 N = 3
 PATIENT = msgspec.structs.replace(FORGIVING, down_out_s=2.0, grace_s=4.0)
+UNHURRIED = msgspec.structs.replace(FORGIVING, stabilize_s=4.0)
+YOUNG_RINGS = 32
+"""Number of rings that `parts_of_a_young_ring_merge` founds at most, until one part denies what the other one wrote."""
 
 
 def busy(seed: int) -> None:
@@ -225,17 +230,72 @@ def parts_of_a_long_split_merge(seed: int) -> None:
         for key in keys:
             await workload.write(part[0], key, "writer", "no context")
         network.heal()
-        async with trio.open_nursery() as nursery:
-            for key in keys:
-                nursery.start_soon(_read_on, world, key)
-            await world.converged()
-            await world.merged()
-            nursery.cancel_scope.cancel()
-        workload.oracle.is_lenient = False
-        await world.level(N)
-        await workload.settle()
+        await _merge(world, keys)
 
     play(seed, scene, nodes=8, replicas=N, timing=PATIENT, network=MemoryNetwork(seed))
+
+
+def parts_of_a_young_ring_merge(seed: int) -> None:
+    """A ring splits before it was ever Ideal. One part denies the writes of the other part at once. The parts merge.
+
+    Three nodes join between the parts right before the split. They are the replicas of the keys, and the writers do not
+    know all of them. Whether the writers acknowledge, and the replicas answer, depends on the draws. A ring without a
+    denial ends before its parts merge, and the next one takes its place.
+    """
+    denied: list[int] = []
+
+    async def scene(world: World) -> None:
+        ring, network, workload = world.ring, world.ring.network, world.workload
+        first = vnode_of(ring[0]).id
+
+        async def start(eighths: int) -> Node:
+            return await ring.start(id=Point((first + (eighths << 157)) % (1 << 160)))
+
+        part, rest = [ring[0], await start(1), await start(2)], [await start(6), await start(7)]
+        for node in ring.nodes:
+            await node.ready()
+        while len(vnode_of(part[0]).ring.successors) < 4:
+            await trio.sleep(0.01)
+        was_ideal = not ring.waiting()
+        new = [await start(3), await start(4), await start(5)]
+        for node in new:
+            await node.ready()
+        await trio.sleep(0.2)
+        keys = keys_of(world, new[0], 4)
+        if was_ideal or not ring.waiting():
+            return
+        workload.oracle.is_lenient = True
+        world.watch.go_outside()
+        network.partition([node.name for node in part], reset=True)
+        workload.oracle.split()
+        for key in keys:
+            await workload.write(part[0], key, "writer", "no context")
+        for key in keys:
+            await workload.read(world.rng.choice(new + rest), key)
+        if not workload.counts["denied in a long split"]:
+            return
+        denied.append(seed)
+        network.heal()
+        await _merge(world, keys)
+
+    for number in range(seed * YOUNG_RINGS, (seed + 1) * YOUNG_RINGS):
+        play(number, scene, nodes=1, replicas=N, timing=UNHURRIED, network=MessageNetwork(number))
+        if denied:
+            return
+    raise AssertionError(f"the oracle excused no denial in {YOUNG_RINGS} rings")
+
+
+async def _merge(world: World, keys: list[bytes]) -> None:
+    """Read keys until the parts of a split have merged and all records have moved. Then read every key again."""
+    async with trio.open_nursery() as nursery:
+        for key in keys:
+            nursery.start_soon(_read_on, world, key)
+        await world.converged()
+        await world.merged()
+        nursery.cancel_scope.cancel()
+    world.workload.oracle.is_lenient = False
+    await world.level(N)
+    await world.workload.settle()
 
 
 async def _read_on(world: World, key: bytes) -> None:
