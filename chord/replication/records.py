@@ -84,7 +84,11 @@ class Records:
         self.undecided = UndecidedPuts()
 
     async def until_durable(self) -> None:
-        """Wait until each visible change is durable, or the disk refused and undid it."""
+        """Wait until each visible change is durable, or the disk refused and undid it.
+
+        Raises:
+            RemoteFailure: indefinite; the disk failed, and this node stops.
+        """
         with suppress(WritesRefused):
             await self._host.storage.commit(Batch())
 

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import trio
 
-from chord.errors import NO_REPLY, Behind, ChordError, DefiniteError
+from chord.errors import NO_REPLY, Behind, ChordError, DefiniteError, RemoteFailure
 from chord.ids import Arc
 from chord.net.goodbyes import age_ms
 from chord.replication.records import Records
@@ -205,12 +205,18 @@ class TransferSender:
 
         If another node knew a dot (the name of a write) that a crash takes back, this node would use the dot twice. If
         the disk refuses a change, the record as it was before is sent later, with the deltas.
+
+        Raises:
+            TransferFailed: the disk failed, and this node stops.
         """
         storage = self._host.storage
         early = [record for record in page if not storage.is_durable(record.key)]
         if not early:
             return page
-        await self._records.until_durable()
+        try:
+            await self._records.until_durable()
+        except RemoteFailure as error:
+            raise TransferFailed(error.message) from error
         refused = [record.key for record in early if not self._records.holds(record)]
         outbound.dirty.update(dict.fromkeys(refused))
         return tuple(record for record in page if record.key not in refused)

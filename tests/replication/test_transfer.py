@@ -17,12 +17,13 @@ import trio
 
 from chord import events, testing
 from chord.config import PRESETS, Limits
-from chord.errors import Busy, ChordError, ConfigError, InvalidRequest, NotFound, NotOwner, OwnerDown
+from chord.errors import Busy, ChordError, ConfigError, InvalidRequest, NotFound, NotOwner, OwnerDown, RemoteFailure
 from chord.events import Emitted
 from chord.ids import Arc, Circle, Point
 from chord.net.calls import Caller
 from chord.net.steps import Driver
 from chord.node import Node
+from chord.replication.records import Records
 from chord.replication.transfer_source import Outbound, SeenEntries, TransferSender
 from chord.ring.context import PAGE_RECORDS_SERVING
 from chord.ring.ownership import Giving, Ownership
@@ -752,3 +753,25 @@ async def test_arc_behind_a_leaver_without_arc_stays_with_its_owner() -> None:
             while late.ownership.start != first.id:
                 await trio.sleep(0.1)
         assert first.ownership.start == stale
+
+
+@virtual
+async def test_disk_that_fails_ends_a_transfer_and_not_the_node() -> None:
+    """A join goes on, because the giver tries again."""
+    failed: list[bool] = []
+
+    async def fail_once(records: Records) -> None:
+        if not failed:
+            failed.append(True)
+            raise RemoteFailure("not known to be durable: disk I/O error")
+
+    async with testing.open_ring(2) as ring:
+        stored = await fill(ring, 20)
+        with pytest.MonkeyPatch.context() as patch:
+            for node in ring.nodes:
+                patch.setattr(node._host.storage, "is_durable", lambda key: False)
+            patch.setattr(Records, "until_durable", fail_once)
+            await ring.start()
+            await ring.converged()
+        assert failed
+        await all_there(ring, stored)
