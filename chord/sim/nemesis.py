@@ -320,11 +320,16 @@ class Nemesis:
                 return
 
     async def _stall_receiver(self, giver: Contact, receiver: Contact) -> None:
-        """Freeze a joiner that is not a member yet, and sometimes kill its giver."""
+        """Freeze a joiner that is not a member yet, and sometimes kill its giver.
+
+        A node that returns may resume as a ring of its own meanwhile, because it hears of no other.
+        """
         await trio.sleep(self._rng.uniform(0, 12 * self._plan.delay_s[0]))
         for node in self._cluster.nodes:
             if node.address == receiver.address and not any(v.ring.is_member for v in node._host.vnodes.values()):
                 self.schedule.count("stall receiver", 0)
+                if node.state == "resuming":
+                    self._alarm("stall returning node")
                 self._watch.note_death()
                 self._cluster.network.freeze(node.name)
                 if self._rng.random() < 0.5:

@@ -44,7 +44,7 @@ def test_replay_names_the_option_for_backups() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1070009, 1070048, 1070124, 1070732, 1070406, 1070574, 1091028, 1092387])
+@pytest.mark.parametrize("seed", [1070009, 1070048, 1070124, 1070732, 1070406, 1070574, 1091028, 1092387, 1092377])
 def test_seed_with_backups_that_found_a_fault_holds(seed: int) -> None:
     """Each seed found a fault of its own when it was first run.
 
@@ -53,6 +53,7 @@ def test_seed_with_backups_that_found_a_fault_holds(seed: int) -> None:
     further writes. 1070406: with N = 1 an operator forgets a node that has the only copy. 1070574: another node has the
     last known address of a missing member. 1091028: a node with a hung disk misses that a leaving node stays.
     1092387: the disk of a node fails during a transfer.
+    1092377: a returning node stalls, and resumes as a ring of its own.
     """
     assert Run(draw(seed, backups=True)).run().counts["backup complete"] > 0
 
