@@ -33,31 +33,43 @@ class Split:
         names = frozenset(node.name for node in members)
         self.before = names.intersection(settled) if ring.waiting() else names
         self._islands = dict(ring.network._faults.islands)
-        self._parts = dict(self._islands)
+        self._parts: dict[str, int] = {}
         self.note()
 
     def note(self) -> None:
         """Assign new hosts to parts.
 
-        While the partition lasts, a new host is in the part of all hosts that the partition does not name. Later, a new
-        host is in the part of the first entry of its successor lists with a known part. Without such an entry, the next
-        call tries again.
+        A host is new until one of its vnodes has an arc or a successor list. So a node that is still joining when the
+        partition ends may be in any part. While the partition lasts, a host is in the part of the hosts that it
+        reaches. Later, a new host is in the part of the first entry of its successor lists with a known part. A node
+        that joins receives its arc before it has pointers. It is in the part of the giver, which still hands the arc
+        over at that moment. Without such an entry or giver, the next call tries again.
         """
         is_split = self._ring.network._faults.islands == self._islands
         new = [node for node in self._ring.nodes if node.name not in self._parts]
         names = {node.address: node.name for node in self._ring.nodes} if new else {}
         for node in new:
-            listed = [c.address for vnode in node._host.vnodes.values() for c in vnode.ring.successors]
-            known = [self._parts[names[address]] for address in listed if names.get(address) in self._parts]
-            if is_split or known:
-                self._parts[node.name] = -1 if is_split else known[0]
+            vnodes = node._host.vnodes.values()
+            listed = [names.get(c.address) for vnode in vnodes for c in vnode.ring.successors]
+            owned = {vnode.id for vnode in vnodes if vnode.ownership.start is not None}
+            known = [self._parts[name] for name in (*listed, *self._givers(owned)) if name in self._parts]
+            if is_split and (listed or owned):
+                self._parts[node.name] = self.part_of(node.name)
+            elif known and not is_split:
+                self._parts[node.name] = known[0]
+
+    def _givers(self, ids: Collection[int]) -> list[str]:
+        """Return the hosts that are giving an arc to a vnode with one of these ids."""
+        every = [(node.name, vnode.ownership) for node in self._ring.nodes for vnode in node._host.vnodes.values()]
+        return [name for name, owned in every if owned.giving is not None and owned.giving.to.id in ids]
 
     def part_of(self, host: str) -> int:
         """Return the number of a host's part.
 
-        -1 is the part of all hosts that the partition does not name, and of hosts that `note` has not assigned.
+        For a host that `note` has not assigned, the result is the part of the hosts that it reached during the
+        partition. -1 is the part of all hosts that the partition does not name.
         """
-        return self._parts.get(host, -1)
+        return self._parts.get(host, self._islands.get(host, -1))
 
     def is_moving(self, hosts: Collection[str], point: int) -> bool:
         """Return whether a record is still on its way to the replicas of its key.

@@ -196,6 +196,24 @@ MUTANTS = (
         ("oracle: dropped",),
     ),
     Mutant(
+        "records stay as a node joins after a split",
+        "the same mistake as *misplaced records stay where they are*, and a node without pointers owns some of the "
+        "keys",
+        (Edit(Maintenance.bring_home, "if not any(", "if False and not any("),),
+        scenes.node_joins_as_a_long_split_ends,
+        4,
+        ("copies",),
+    ),
+    Mutant(
+        "records dropped as a node joins after a split",
+        "the same mistake as *misplaced records dropped unacknowledged*, and a node without pointers owns some of the "
+        "keys",
+        (Edit(Handoff._hand_to, "for contact in confirmed.holders:", "for contact in ():"),),
+        scenes.node_joins_as_a_long_split_ends,
+        4,
+        ("oracle: dropped",),
+    ),
+    Mutant(
         "young ring moves no records",
         "the same mistake as *misplaced records stay where they are*, in a ring that splits before it is Ideal",
         (Edit(Maintenance.bring_home, "if not any(", "if False and not any("),),

@@ -215,7 +215,18 @@ def parts_of_a_long_split_merge(seed: int) -> None:
 
     The ring is Ideal before the keys have moved. The owner may deny a key until then.
     """
+    _long_split(seed, with_joiner=False)
 
+
+def node_joins_as_a_long_split_ends(seed: int) -> None:
+    """As `parts_of_a_long_split_merge`. A node joins the writers' part between the keys, right as the split ends.
+
+    The node owns an arc with some of the keys before it has pointers. The other part may still deny these keys then.
+    """
+    _long_split(seed, with_joiner=True)
+
+
+def _long_split(seed: int, *, with_joiner: bool) -> None:
     async def scene(world: World) -> None:
         network, workload = world.ring.network, world.workload
         await workload.fill(20)
@@ -229,6 +240,9 @@ def parts_of_a_long_split_merge(seed: int) -> None:
         await trio.sleep(3 * PATIENT.down_out_s)
         for key in keys:
             await workload.write(part[0], key, "writer", "no context")
+        if with_joiner:
+            _, middle, *_ = sorted(workload.oracle.models[key].point for key in keys)
+            await world.ring.start(id=middle, join=part[:1])
         network.heal()
         await _merge(world, keys)
 

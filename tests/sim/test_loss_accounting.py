@@ -11,6 +11,7 @@ import trio
 
 from chord import testing
 from chord.config import PRESETS, Limits, RingConstants
+from chord.events import ArcGained, Emitted, Observer
 from chord.sim.cluster import cluster
 from chord.sim.copies import unreadable
 from chord.sim.disk import flash
@@ -273,6 +274,54 @@ def test_short_partition_excuses_only_values_on_new_nodes(what: str, monkeypatch
             oracle.denied(reader, model, oracle.before(model, None))
             assert len(complaints) == (what in ("settled", "Ideal"))
             ring.network.heal()
+
+    testing.run(main)
+
+
+@pytest.mark.parametrize("what", ["writer's part", "reader's part", "copied"])
+def test_joiner_is_in_the_part_that_gave_its_arc(what: str) -> None:
+    """A node starts right before a long partition ends, and receives an arc. It has no pointers when a read ends."""
+    observers: list[Observer] = []
+
+    def observe(emitted: Emitted) -> None:
+        for observer in observers:
+            observer(emitted)
+
+    async def main() -> None:
+        async with testing.open_ring(8, seed=1, replicas=2, observe=observe) as ring:
+            await ring.converged()
+            complaints: list[str] = []
+            oracle = Oracle(ring, ring[0]._host.constants, Counter(), complaints.append)
+            model, put, record = written(ring)
+            oracle.models[KEY] = model
+            row = clockwise(ring, KEY)
+            giver = row[0]
+            part, rest = (row[1::2], row[::2]) if what == "reader's part" else (row[::2], row[1::2])
+            ring.network.partition([node.name for node in part])
+            oracle.split()
+            oracle._splits[0].began -= 2 * ring[0]._host.timing.down_out_s
+            while oracle._owners(model) != {part[0].name, rest[0].name}:
+                await trio.sleep(0.1)
+            put.split = trio.current_time(), part[0].name
+            for node in (*part[:2], *([giver] if what == "reader's part" else rest[:1] if what == "copied" else [])):
+                node._host.storage.apply(Batch(puts=(record,)))
+            joiner = await ring.start(id=model.point, join=[giver])
+            oracle.disturb()
+            judged = trio.Event()
+
+            def judge(emitted: Emitted) -> None:
+                if isinstance(emitted.event, ArcGained) and emitted.node == joiner.address:
+                    oracle.disturb()
+                    assert joiner._host.owner_of(model.point) is not None
+                    assert not only(joiner).ring.successors
+                    assert oracle._splits[0].part_of(joiner.name) == oracle._splits[0].part_of(giver.name)
+                    oracle.denied(rest[-1], model, oracle.before(model, None))
+                    judged.set()
+
+            observers.append(judge)
+            ring.network.heal()
+            await judged.wait()
+            assert len(complaints) == (what != "writer's part")
 
     testing.run(main)
 
