@@ -46,6 +46,8 @@ def _never(is_taken_back: Callable[..., Awaitable[bool]]) -> Callable[..., Await
     return never
 
 
+STAY = (Edit(Maintenance.bring_home, "if not any(", "if False and not any("),)
+DROP = (Edit(Handoff._hand_to, "for contact in confirmed.holders:", "for contact in ():"),)
 MUTANTS = (
     Mutant(
         "ownership follows the pointer",
@@ -174,7 +176,7 @@ MUTANTS = (
     Mutant(
         "misplaced records dropped unacknowledged",
         "writes of two halves are gone when the halves merge",
-        (Edit(Handoff._hand_to, "for contact in confirmed.holders:", "for contact in ():"),),
+        DROP,
         scenes.halves_merge,
         2,
         ("oracle: dropped",),
@@ -182,7 +184,7 @@ MUTANTS = (
     Mutant(
         "misplaced records stay where they are",
         "keys that one part of a long split wrote never move to their owner, and are denied when the parts have merged",
-        (Edit(Maintenance.bring_home, "if not any(", "if False and not any("),),
+        STAY,
         scenes.parts_of_a_long_split_merge,
         4,
         ("copies",),  # not "oracle: denied": the oracle excuses the denials until the records must have moved
@@ -190,7 +192,7 @@ MUTANTS = (
     Mutant(
         "misplaced records dropped after a long split",
         "the same mistake as *misplaced records dropped unacknowledged*, while the oracle excuses denials of them",
-        (Edit(Handoff._hand_to, "for contact in confirmed.holders:", "for contact in ():"),),
+        DROP,
         scenes.parts_of_a_long_split_merge,
         4,
         ("oracle: dropped",),
@@ -199,7 +201,7 @@ MUTANTS = (
         "records stay as a node joins after a split",
         "the same mistake as *misplaced records stay where they are*, and a node without pointers owns some of the "
         "keys",
-        (Edit(Maintenance.bring_home, "if not any(", "if False and not any("),),
+        STAY,
         scenes.node_joins_as_a_long_split_ends,
         4,
         ("copies",),
@@ -208,7 +210,7 @@ MUTANTS = (
         "records dropped as a node joins after a split",
         "the same mistake as *misplaced records dropped unacknowledged*, and a node without pointers owns some of the "
         "keys",
-        (Edit(Handoff._hand_to, "for contact in confirmed.holders:", "for contact in ():"),),
+        DROP,
         scenes.node_joins_as_a_long_split_ends,
         4,
         ("oracle: dropped",),
@@ -216,7 +218,7 @@ MUTANTS = (
     Mutant(
         "young ring moves no records",
         "the same mistake as *misplaced records stay where they are*, in a ring that splits before it is Ideal",
-        (Edit(Maintenance.bring_home, "if not any(", "if False and not any("),),
+        STAY,
         scenes.parts_of_a_young_ring_merge,
         4,
         ("copies",),
@@ -224,7 +226,7 @@ MUTANTS = (
     Mutant(
         "young ring drops records",
         "the same mistake as *misplaced records dropped unacknowledged*, in a ring that splits before it is Ideal",
-        (Edit(Handoff._hand_to, "for contact in confirmed.holders:", "for contact in ():"),),
+        DROP,
         scenes.parts_of_a_young_ring_merge,
         4,
         ("oracle: dropped",),

@@ -51,9 +51,8 @@ def test_seed_with_backups_that_found_a_fault_holds(seed: int) -> None:
     1070009: scans show keys of the backed-up clients. 1070048: a backup hides an old value in quarantine. 1070124: a
     tombstone is reaped beside a value that its delete could not reach. 1070732: a request arrives again after eight
     further writes. 1070406: with N = 1 an operator forgets a node that has the only copy. 1070574: another node has the
-    last known address of a missing member. 1091028: a node with a hung disk misses that a leaving node stays.
-    1092387: the disk of a node fails during a transfer.
-    1092377: a returning node stalls, and resumes as a ring of its own.
+    last known address of a missing member. 1091028: a node with a hung disk misses that a leaving node stays. 1092387:
+    the disk of a node fails during a transfer. 1092377: a returning node stalls, and resumes as a ring of its own.
     """
     assert Run(draw(seed, backups=True)).run().counts["backup complete"] > 0
 
