@@ -129,14 +129,13 @@ class Node(TrioApi):
         records = Records(host)
         log_sync = ReapLogSync(host, host.reap_log)
         replica_sync = ReplicaSync(host, records.merge, log_sync)
-        save = self._saver.save
-        self._handoff = Handoff(host, self._lookups, replica_sync, save, self._is_receiving)
+        self._handoff = Handoff(host, self._lookups, replica_sync, self._saver, self._is_receiving)
         replica = Replica(host, records.stage, records.stage_if_covering, self._handoff.compared, self._hints)
         batches = Batches(host, self._lookups, self._coordinate)
         # A source of its own, so that a node without a list draws the same numbers as before.
         self._gossip = MemberGossip(host, self._lookups, stream_of(world.rng) if keeps_members else world.rng)
         self._shared = NodeServices(
-            router, self._lookups, records, replica_sync, log_sync, replica, batches, self._gossip, save
+            router, self._lookups, records, replica_sync, log_sync, replica, batches, self._gossip, self._saver
         )
 
         # The end, the periodic steps, and the dispatcher of all requests.

@@ -15,6 +15,7 @@ from chord.node.persisted import to_keep
 from chord.ring.context import NodeContext
 from chord.store.identity import FILE_NAME, LOCK_NAME, IdentityStore, Kept
 from chord.store.sqlite_file import FILE_NAME as RECORDS
+from chord.wire.messages import Address
 
 
 class OpenFiles:
@@ -60,15 +61,17 @@ class Saver:
 
     Attributes:
         last: the persisted state at the start; None if the node is new, or before `find`.
+        known: the addresses of other nodes in the last state that was written.
     """
 
-    __slots__ = ("_host", "_identity", "_is_gone", "_is_reported", "_reason", "_unsaved_since", "last")
+    __slots__ = ("_host", "_identity", "_is_gone", "_is_reported", "_reason", "_unsaved_since", "known", "last")
 
     def __init__(self, host: NodeContext, identity: IdentityStore, is_gone: Callable[[], None]) -> None:
         self._host = host
         self._identity = identity
         self._is_gone = is_gone
         self.last: Kept | None = None
+        self.known: tuple[Address, ...] = ()
         self._unsaved_since: float | None = None
         self._reason = ""
         self._is_reported = False
@@ -76,6 +79,7 @@ class Saver:
     async def find(self) -> Kept | None:
         """Open the store, and return the persisted state; see `restart.find`."""
         self.last = await restart.find(self._identity, self._host)
+        self.known = () if self.last is None else self.last.known
         return self.last
 
     def close(self) -> None:
@@ -109,6 +113,7 @@ class Saver:
             if error.errno == errno.ENOENT:  # the directory is gone, and the records with it
                 self._is_gone()
             return False
+        self.known = kept.known
         self._unsaved_since, self._is_reported = None, False
         self._host.health.clear(FILE_NAME)
         return True

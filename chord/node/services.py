@@ -30,7 +30,7 @@ from chord.ring.routing import Router
 from chord.ring.takeover import Takeover
 from chord.ring.vnode import RETRY_MS, Vnode
 from chord.stabilize import Stabilizer
-from chord.store.identity import SaveState
+from chord.store.identity import StateSaver
 from chord.wire.batch import BatchRequest, Item
 from chord.wire.messages import (
     Done,
@@ -62,7 +62,7 @@ class NodeServices(NamedTuple):
     replica: Replica
     batches: Batches
     gossip: MemberGossip
-    save: SaveState
+    saver: StateSaver
 
 
 class VnodeServices:
@@ -85,7 +85,7 @@ class VnodeServices:
         self.coordinator = Coordinator(vnode, shared.records, self.repair, shared.log_sync)
         self.reads = self.coordinator.reads
         self.scanner = Scanner(vnode, shared.records, self.repair)
-        self.transfers = Transfers(vnode, shared.records, shared.replica_sync, shared.save)
+        self.transfers = Transfers(vnode, shared.records, shared.replica_sync, shared.saver)
         self.stabilizer = Stabilizer(vnode, shared.lookups)
         self.takeover = Takeover(vnode, self.stabilizer)
         self.ring_merge = RingMerge(vnode, self.stabilizer)

@@ -32,7 +32,7 @@ from chord.replication.sync import ReplicaSync
 from chord.ring.context import NodeContext
 from chord.ring.lookup import Lookups
 from chord.ring.ownership import overlap
-from chord.store.identity import SaveState
+from chord.store.identity import StateSaver
 from chord.store.storage import Batch
 from chord.wire.messages import Confirm, ConfirmReply, Contact, TransferInfo
 
@@ -74,7 +74,7 @@ class Handoff:
         host: the node context.
         lookups: finds the owners of records.
         replica_sync: sends records to a replica, and proves that it holds them.
-        save: persists the state of this node in `node.json`.
+        saver: persists the state of this node in `node.json`.
         is_receiving: returns whether a vnode of this node is receiving an arc. Meanwhile no record is dropped.
 
     Attributes:
@@ -87,13 +87,13 @@ class Handoff:
         host: NodeContext,
         lookups: Lookups,
         replica_sync: ReplicaSync,
-        save: SaveState,
+        saver: StateSaver,
         is_receiving: Callable[[], bool],
     ) -> None:
         self._host = host
         self._lookups = lookups
         self._replica_sync = replica_sync
-        self._save = save
+        self._saver = saver
         self._is_receiving = is_receiving
         self.hints = 0
         self._misplaced_hints = 0  # hints outside the arcs that this node seems to replicate
@@ -413,7 +413,7 @@ class Handoff:
             for contact in confirmed.holders:
                 held = await self._replica_sync.prove(contact, part)
                 proven = {key: digest for key, digest in proven.items() if held.get(key) == digest}
-            is_saved = not proven or await self._save()
+            is_saved = not proven or await self._saver.save()
         finally:
             is_compared = self._at_stake.pop(part, True)
         if is_compared or self._is_receiving() or not is_saved:

@@ -27,7 +27,7 @@ from chord.replication.transfer_source import Outbound, TransferFailed, Transfer
 from chord.ring import ages
 from chord.ring.ownership import Giving
 from chord.ring.vnode import RETRY_MS, Vnode
-from chord.store.identity import SaveState
+from chord.store.identity import StateSaver
 from chord.wire.messages import Abandon, Contact, Done, HandOver, JoinArc, StorePage, Switch, TransferInfo
 
 SESSIONS_REMEMBERED = 16
@@ -59,19 +59,19 @@ class Transfers:
         vnode: the vnode.
         records: merges the records that arrive.
         replica_sync: compares records with the receiver, so that equal records are not sent.
-        save: persists the node's state in `node.json`.
+        saver: persists the node's state in `node.json`.
 
     Attributes:
         outbound: the transfer of an arc from this vnode that runs now; None if this vnode gives no arc.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, replica_sync: ReplicaSync, save: SaveState) -> None:
+    def __init__(self, vnode: Vnode, records: Records, replica_sync: ReplicaSync, saver: StateSaver) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._own = vnode.ownership
         self._records = records
-        self._save = save
-        self._sender = TransferSender(vnode, records, replica_sync, save)
+        self._saver = saver
+        self._sender = TransferSender(vnode, records, replica_sync, saver)
         self.outbound: Outbound | None = None
         self._inbound: Inbound | None = None
         self._switched: list[bytes] = []
@@ -196,6 +196,7 @@ class Transfers:
                 await self._require_reachable(outbound.to)
             if outbound.to.address != self._host.address:
                 await self._sender.snapshot(outbound, arc)
+            await self._sender.require_saved(outbound)
             if self._own.start != arc.start or self._own.giving is not None:
                 raise TransferFailed("the arc changed during the transfer")
             giving = self._own.begin_switch(arc.end, outbound.to)
@@ -238,8 +239,19 @@ class Transfers:
             await self._sender.switch(outbound, giving)
             is_acknowledged = True
         finally:
-            # If this is cancelled, the node is stopping. The receiver may own the arc; a later call to it will show.
-            self._host.tell(self._own.finish_switch() if is_acknowledged else self._own.reclaim())
+            if is_acknowledged:
+                self._host.tell(self._own.finish_switch())
+            elif outbound.reason == "leave" or not self._host.is_ending:  # at the end, node.json must name the joiner
+                self._host.tell(self._own.reclaim())
+                if outbound.is_unsure and self._host.constants.replicas == 1:
+                    self._wait_for_receiver(giving)
+
+    def _wait_for_receiver(self, giving: Giving) -> None:
+        """Deny no key of an arc until the receiver is back, which may own it and have the only copies of writes."""
+        if giving.to.id not in self._host.vnodes:
+            now = self._host.peers.now()
+            self._host.peers.passive.add(giving.to, now)
+            self._own.mark(giving.arc, [giving.to], now)
 
     def _note_write(self, point: Point, key: bytes) -> None:
         outbound = self.outbound
@@ -341,7 +353,7 @@ class Transfers:
         return self._acknowledge_durably() if self._host.constants.replicas == 1 else Done()
 
     async def _acknowledge_durably(self) -> Done:
-        if not await self._save():
+        if not await self._saver.save():
             raise RemoteFailure("node.json cannot be written")
         return Done()
 

@@ -22,7 +22,7 @@ from chord.ring import ages
 from chord.ring.context import PAGE_RECORDS_SERVING
 from chord.ring.ownership import Giving, marks_within
 from chord.ring.vnode import RETRY_MS, Vnode
-from chord.store.identity import SaveState
+from chord.store.identity import StateSaver
 from chord.wire.messages import (
     LIST_ENTRIES_MAX,
     Contact,
@@ -59,6 +59,7 @@ class Outbound:
         total: number of records in the arc when the snapshot began; 0 until then.
         done: number of records that the receiver acknowledged or already had. Records sent twice count twice.
         bytes: size of the acknowledged records.
+        is_unsure: whether a `Switch` was sent and no reply came, so that the receiver may own the arc.
     """
 
     def __init__(self, session: bytes, to: Contact, arc: Arc, reason: Literal["join", "leave"], now: float) -> None:
@@ -71,6 +72,7 @@ class Outbound:
         self.began = now
         self.records = 0
         self.total = self.done = self.bytes = 0
+        self.is_unsure = False
 
 
 class TransferSender:
@@ -82,15 +84,15 @@ class TransferSender:
         vnode: the vnode that gives the arc.
         records: reads the records of this node's store.
         replica_sync: compares records with the receiver.
-        save: persists the state of this node in `node.json`.
+        saver: persists the state of this node in `node.json`.
     """
 
-    def __init__(self, vnode: Vnode, records: Records, replica_sync: ReplicaSync, save: SaveState) -> None:
+    def __init__(self, vnode: Vnode, records: Records, replica_sync: ReplicaSync, saver: StateSaver) -> None:
         self._vnode = vnode
         self._host = vnode.host
         self._own = vnode.ownership
         self._records = records
-        self._save = save
+        self._saver = saver
         self._replica_sync = replica_sync
 
     async def snapshot(self, outbound: Outbound, arc: Arc) -> None:
@@ -285,33 +287,71 @@ class TransferSender:
         if is_late or self._host.peers.is_dead(outbound.to):
             raise TransferFailed(f"{outbound.to.address} does not take the records") from error
 
+    async def require_saved(self, outbound: Outbound) -> None:
+        """Persist the state of this node before the arc stops taking calls, if the transfer fails without that.
+
+        If an earlier attempt found the disk full or hung, this one then ends here.
+
+        Raises:
+            TransferFailed: `node.json` cannot be written.
+        """
+        if self._must_save(outbound) and not await self._is_saved():
+            raise TransferFailed("node.json cannot be written")
+
     async def switch(self, outbound: Outbound, giving: Giving) -> None:
         """Send the `Switch` for the arc in `giving`, and repeat it until the receiver acknowledges it.
 
         A repeated `Switch` of the same session changes nothing. First the giver persists that the arc may belong to
         another vnode, because after a restart it must not own the arc as before. If N = 1, it would then deny records
-        that the receiver holds. If the giver cannot persist it, the transfer fails if N = 1, and goes on if N > 1.
+        that the receiver holds. If its file names no living node, it would not find the receiver again. In these two
+        cases the transfer fails if the giver cannot persist its state. Otherwise it goes on.
 
         Raises:
             TransferFailed: the receiver refuses the `Switch` or is dead, or the giver cannot persist its state.
         """
-        if not await self._save() and self._host.constants.replicas == 1:
+        if not await self._is_saved() and self._must_save(outbound):
             raise TransferFailed("node.json cannot be written")
         is_in_sync = self._vnode.vouches_for(giving.arc)
         while True:
             try:
                 await self._host.peers.call(outbound.to, self._switch_of(outbound, giving, is_in_sync), Done)
                 return
-            except NO_REPLY as error:
-                if self._host.peers.is_dead(outbound.to):
-                    raise TransferFailed("the receiver died before it acknowledged") from error
-            except DefiniteError as error:
-                if not error.is_retryable:
-                    raise TransferFailed(error.message) from error
-                self._give_up_if_hopeless(outbound, error)
             except ChordError as error:
-                self._give_up_if_hopeless(outbound, error)
+                is_definite = isinstance(error, DefiniteError)
+                outbound.is_unsure = outbound.is_unsure or not is_definite
+                if isinstance(error, NO_REPLY):
+                    if self._host.peers.is_dead(outbound.to):
+                        raise TransferFailed("the receiver died before it acknowledged") from error
+                elif is_definite and not error.is_retryable:
+                    raise TransferFailed(error.message) from error
+                else:
+                    self._give_up_if_hopeless(outbound, error)
             await trio.sleep(self._host.jitter(RETRY_MS / 1000))
+
+    def _must_save(self, outbound: Outbound) -> bool:
+        """Return whether the transfer fails if this node cannot persist its state.
+
+        With N = 1 it does. Otherwise it does if a node joins that this node would not find again after a restart. Then
+        `node.json` names neither the joiner nor another node that counts as alive.
+        """
+        if self._host.constants.replicas == 1:
+            return True
+        if outbound.reason == "leave" or outbound.to.address == self._host.address:
+            return False
+        named, peers = set(self._saver.known), self._host.peers
+        listed = named.intersection(contact.address for contact in self._host.contacts())
+        listed.difference_update(contact.address for contact in peers.passive.remembered())
+        return outbound.to.address not in named and all(peers.failure_detector.is_dead(one) for one in listed)
+
+    async def _is_saved(self) -> bool:
+        """Persist the state of this node, and return whether that succeeded.
+
+        During the `Switch` the arc takes no reads and writes, so a hung disk counts as a full one. The receiver's lease
+        must not run out either.
+        """
+        with trio.move_on_after(self._host.timing.lease_s / 2):
+            return await self._saver.save()
+        return False
 
     def _switch_of(self, outbound: Outbound, giving: Giving, is_in_sync: bool) -> Switch:
         """Return the `Switch` with the ages of this moment."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import msgspec
 import trio
@@ -190,8 +190,18 @@ def _point(_: type[Point], digits: object) -> Point:
     return Point(digits)
 
 
-SaveState: TypeAlias = Callable[[], Awaitable[bool]]
-"""Writes the present state of a node durably, and returns whether it was written."""
+class StateSaver(Protocol):
+    """Persists the state of a node.
+
+    Attributes:
+        known: the addresses of other nodes in the last state that was written; a restarted node asks them.
+    """
+
+    known: tuple[Address, ...]
+
+    async def save(self) -> bool:
+        """Write the present state durably, and return whether it was written."""
+        ...
 
 
 class IdentityStore(Protocol):

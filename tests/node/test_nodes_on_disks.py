@@ -154,11 +154,17 @@ async def test_node_with_a_full_disk_hands_an_arc_over_and_runs() -> None:
         await first.ready()
         for number in range(50):
             await put(first, b"key-%d" % number, b"v")
-        machines.disks["n0"].capacity_bytes = machines.disks["n0"].used_bytes
-        second = await machines.start(join=[first])
-        await second.ready()
+        await (await machines.start(join=[first])).ready()
         await machines.converged()
-        assert len(second._host.storage) > 0
+        machines.disks["n0"].capacity_bytes = machines.disks["n0"].used_bytes
+        before = only(first).ownership.start
+        assert before is not None
+        third = await machines.start(join=[first], id=Point(before + 1))
+        with trio.fail_after(60):
+            await third.ready()
+        await machines.converged()
+        assert only(first).ownership.start == only(third).id
+        assert len(third._host.storage) > 0
         assert first.state == "ready"
         for number in range(50):
             found = await patiently(lambda n=number: get(first, b"key-%d" % n))  # type: ignore[misc]

@@ -161,7 +161,7 @@ def pointers(vnode: KeptVnode) -> tuple[object, ...]:
 
 @virtual
 async def test_vnodes_that_are_not_back_keep_their_ids() -> None:
-    async with cluster(seed=3, sync_delay=flash) as machines:
+    async with cluster(seed=5, sync_delay=flash) as machines:
         first = await machines.start(join=(), vnodes=3)
         await first.ready()
         for _ in range(3):
