@@ -27,6 +27,8 @@ RENEWALS = 3  # requests to a node within its lease, so that one may fail
 RENEW_MIN_S = 0.5  # a shorter lease cannot be kept: its reply would have no time
 CUT_KEYS_MAX = 256  # keys of records with too many values that a scan remembers; the others are only counted
 CUT_KEYS_NAMED = 5
+WITHOUT_PLACE = ("starting", "joining", "resuming")
+"""States of a node that does not know its neighbours yet, and names none."""
 
 
 def begin_cut(
@@ -36,7 +38,8 @@ def begin_cut(
 
     The scan is complete only if all members hold their cut until its end. These are the members that answer before the
     number of the cut is chosen, and those that are found afterwards. So are vnodes that an owner must ask before it can
-    deny a key. The address of such a vnode may belong to another node by now.
+    deny a key. The address of such a vnode may belong to another node by now. A member that does not know its
+    neighbours yet makes the scan incomplete, too.
 
     Args:
         session: makes the requests.
@@ -55,7 +58,7 @@ def begin_cut(
     after = yield from members(also=before.ok)
     missing = {address: error.message for address, error in after.errors.items()}
     missing |= {address: "it is no longer a member" for address in before.ok if address not in after}
-    missing |= _displaced(after.ok)
+    missing |= _displaced(after.ok) | _without_place(after.ok)
     return CutScan(session, circle, number, after.ok, missing)
 
 
@@ -74,6 +77,24 @@ def _displaced(nodes: Mapping[str, Status]) -> dict[str, str]:
         f"once {contact.address}": "another node has its address now"
         for contact in lacking
         if contact.address in nodes and contact.id not in held
+    }
+
+
+def _without_place(nodes: Mapping[str, Status]) -> dict[str, str]:
+    """Return the nodes that keep the search for members from being complete, each with the reason in words.
+
+    A node that restarts names no neighbours before it has its place again. While a whole ring restarts, no node may
+    name a member, and the search does not find that member. The neighbours of a new node are known to the members. So a
+    joiner counts only if the search has found no member.
+
+    Args:
+        nodes: by address, the statuses of the nodes that answered.
+    """
+    has_members = any(status.state not in WITHOUT_PLACE for status in nodes.values())
+    return {
+        address: "it does not know its neighbours yet"
+        for address, status in nodes.items()
+        if status.state in WITHOUT_PLACE and not (status.state == "joining" and has_members)
     }
 
 

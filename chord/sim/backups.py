@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import trio
 
@@ -40,6 +40,7 @@ PATIENCE_S = 2.5
 A request may arrive a second time until then. It must find the tombstone that replaced it.
 """
 GETS, DELETES = 0.4, 0.1
+READY = ("ready",)
 
 
 class Backups:
@@ -55,6 +56,7 @@ class Backups:
         clients: number of clients.
         pause_s: mean seconds of a client between two operations.
         between_s: shortest and longest pause between two backups, in seconds.
+        entries: the states of the nodes through which a backup may enter the ring.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Backups:
         clients: int = CLIENTS,
         pause_s: float = PAUSE_S,
         between_s: tuple[float, float] = BETWEEN_S,
+        entries: Collection[str] = READY,
     ) -> None:
         self._ring = ring
         self._network = network
@@ -76,6 +79,7 @@ class Backups:
         self._names = [f"{WORKER}{number}" for number in range(clients)]
         self._pause_s = pause_s
         self._between_s = between_s
+        self._entries = entries
         self._operations: list[CutOperation] = []
         self._written: dict[bytes, list[float]] = {}
         self._deletes: dict[bytes, list[tuple[CutOperation, Mapping[bytes, int]]]] = {}
@@ -96,15 +100,15 @@ class Backups:
             await nursery.start(calls.run, None)
             task_status.started(calls)
 
-    def _open(self, calls: MessageCalls) -> AsyncClient | None:
-        """Return a client that enters the ring through a ready node; None if no node is ready.
+    def _open(self, calls: MessageCalls, entries: Collection[str] = READY) -> AsyncClient | None:
+        """Return a client that enters the ring through a node in a given state; None if no node is in such a state.
 
         The calls of one client keep the number of the newest cut.
         """
-        ready = [node for node in self._ring.nodes if node.state == "ready"]
-        if not ready:
+        found = [node for node in self._ring.nodes if node.state in entries]
+        if not found:
             return None
-        node = self._rng.choice(ready)
+        node = self._rng.choice(found)
         session = ClientSession(
             (node.address,), rng=self._rng, circle=node._host.circle, arcs_max=CLIENT_ARCS_MAX, cuts=calls.cuts
         )
@@ -167,7 +171,7 @@ class Backups:
     async def _keeper(self, calls: MessageCalls) -> None:
         while True:
             await trio.sleep(self._rng.uniform(*self._between_s))
-            client = self._open(calls)
+            client = self._open(calls, self._entries)
             if client is None:
                 continue
             began, backup = trio.current_time(), dict[bytes, set[bytes | None]]()

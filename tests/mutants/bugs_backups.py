@@ -60,4 +60,12 @@ MUTANTS = (
         2,
         ("oracle: backup",),
     ),
+    Mutant(
+        "backup through a node that restarts",
+        "a backup is called complete although the search for members ended at nodes that know no neighbours yet",
+        (Edit(begin_cut, " | _without_place(after.ok)", ""),),
+        scenes.backups_while_the_ring_restarts,
+        2,
+        ("oracle: backup",),
+    ),
 )

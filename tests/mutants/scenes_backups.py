@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 
 import msgspec
 import trio
 
 from chord.config import PRESETS
-from chord.sim.backups import KEEPER, Backups
+from chord.sim.backups import KEEPER, READY, Backups
+from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
 
 from .play import World, play
@@ -60,9 +62,36 @@ def backups_beside_a_dead_node(seed: int) -> None:
     play(seed, scene, nodes=4, successors=3, replicas=1, network=network)
 
 
-def _backups(world: World, network: MessageNetwork, *, clients: int, pause_s: float) -> Backups:
+def backups_while_the_ring_restarts(seed: int) -> None:
+    """With one copy of each record, all nodes die at one moment. Backups enter through nodes that restart."""
+    network = MessageNetwork(seed, delay=_delay)
+
+    async def scene(world: World) -> None:
+        entries = ("resuming", "ready")
+        counts, made = world.watch.counts, _backups(world, network, clients=2, pause_s=0.01, entries=entries)
+        async with trio.open_nursery() as nursery:
+            scope: trio.CancelScope = await nursery.start(made.run)
+            await trio.sleep(LASTS_S)
+            assert counts["backup complete"], "no backup was complete before the restart"
+            world.watch.go_outside()
+            nodes = list(world.ring.nodes)
+            for node in nodes:
+                await world.ring.kill(node)
+            before = counts["backup incomplete"]
+            for node in nodes:
+                await world.ring.start(join=[], name=node.name)
+            await trio.sleep(LASTS_S)
+            scope.cancel()
+        assert counts["backup incomplete"] > before, "no backup was incomplete during the restart"
+
+    play(seed, scene, nodes=4, successors=3, replicas=1, network=network, sync_delay=flash)
+
+
+def _backups(
+    world: World, network: MessageNetwork, *, clients: int, pause_s: float, entries: Collection[str] = READY
+) -> Backups:
     watch, between_s = world.watch, (0.02, 0.05)
-    return Backups(world.ring, network, world.rng, watch.complain, watch.counts, clients, pause_s, between_s)
+    return Backups(world.ring, network, world.rng, watch.complain, watch.counts, clients, pause_s, between_s, entries)
 
 
 def _delay(rng: random.Random, source: str, target: str) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
+from types import SimpleNamespace
+from typing import cast
 from unittest import mock
 
 import pytest
@@ -12,7 +14,7 @@ import trio
 
 import chord
 from chord import testing
-from chord.client.cut_scan import CutScan, _NodeCut
+from chord.client.cut_scan import CutScan, _NodeCut, _without_place
 from chord.client.session import ClientSession, MakeCalls, Outcome, Timed
 from chord.errors import CutMissing, DeadlineExceeded, InvalidRequest
 from chord.ids import Circle, Point
@@ -30,6 +32,7 @@ from chord.wire.messages import (
     Record,
     ScanCut,
     ScanCutReply,
+    Status,
     Version,
 )
 from chord.wire.messages.cuts import LAST_NAME, NOTES_MAX, CutNote
@@ -108,6 +111,42 @@ async def test_missing_member_with_a_taken_address_is_named() -> None:
                 else:
                     with pytest.raises(StopAsyncIteration):
                         await anext(export)
+
+
+@virtual
+async def test_member_that_restarts_is_named_until_it_is_back() -> None:
+    """No status names the neighbours of a restarting node, so the search for members ends at this node."""
+    async with testing.open_ring(4) as ring:
+        nodes = list(ring.nodes)
+        for node in nodes:
+            await ring.kill(node)
+        for node in nodes:
+            await ring.start(join=(), name=node.name)
+        async with client_of(ring) as client:
+            address = ring[1].address
+            assert ring[1].state == "resuming"
+            with pytest.raises(CutMissing, match="it does not know its neighbours yet") as caught:
+                async for _ in client.export(consistent=True):
+                    pass
+            assert caught.value.addresses == (address,)
+            for node in ring.nodes:
+                await node.ready()
+            async for _ in client.export(consistent=True):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("states", "named"),
+    [
+        (("ready", "joining", "degraded", "leaving"), ""),
+        (("ready", "starting", "resuming"), "12"),
+        (("joining", "joining"), "01"),
+        (("resuming", "joining"), "01"),
+    ],
+)
+def test_joiner_is_named_only_if_no_member_is_found(states: tuple[str, ...], named: str) -> None:
+    nodes = {str(number): SimpleNamespace(state=state) for number, state in enumerate(states)}
+    assert "".join(_without_place(cast(Mapping[str, Status], nodes))) == named
 
 
 @virtual
