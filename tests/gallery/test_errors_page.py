@@ -28,10 +28,12 @@ READING = {
     "clocks-vector": "A *letter* is a message that carries the time of its sender. Here the send and the receive have "
     "the same time.",
     "clocks-direct": "The time of the send is not below that of the receive. c does not know the number of a, because "
-    "b sends only its own.",
+    "b sends only its own. For an event, only the number of its own process counts: see "
+    "[clocks](clocks.md#direct-dependency-clocks).",
     "cuts-sender": "The ok leaves b in step 2, before b turns red. It arrives in step 5, after a has turned red. So "
-    "the coin is in the state of b and in the buffer of a: 2 + 4 + 1 = 7. `b: white` says that b was white when it got "
-    "the coin, and so sends an ok.",
+    "the coin is in the state of b and in the buffer of a: 2 + 4 + 1 = 7. The buffer is final only when the marker of "
+    "b arrives, because each ok that b sent before comes before it. `b: white` says that b was white when it got the "
+    "coin, and so sends an ok.",
     "predicates-wcp-central": "A *note* is a message of the computation. In step 6, c is green and the report of b "
     "arrives. Through the note, {b:1} happened before {b:2,c:2}, so b must stay red. The predicate of b is true at its "
     "event 1 only. If it were also true after the note, b would have to report again, and an alarm would be right.",
@@ -44,7 +46,8 @@ READING = {
     "order-lamport": "`a1` is the message of a with ticket 1, and `b3` that of b with ticket 3. The number of an "
     "event `cast` is its ticket. The number in an arrow `cast` is the clock of its sender. In step 8, b has all oks "
     "and sends its message. b knows the earlier request of a. c does not know it before step 11.",
-    "stabilizing-token-ring": "Each machine compares 0 with 0.",
+    "stabilizing-token-ring": "Each machine compares 0 with 0. The first machine must have the privilege if both "
+    "numbers are equal.",
 }
 """For each entry with a printed form, how to read its run."""
 SLOW_NODES = 3
