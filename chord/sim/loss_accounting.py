@@ -23,6 +23,7 @@ from chord.ids import Arc, Point
 from chord.node import Node
 from chord.sim.inventory import Inventory
 from chord.sim.key_model import KeyModel, Op, covers, dots_in
+from chord.sim.splits import Split
 from chord.store import versions
 from chord.store.reap_log_state import decode_state, state_name
 from chord.testing.rings import TestRing
@@ -49,6 +50,7 @@ class LossAccounting:
         absences_s: for each return of a dead node, how long it was dead, in virtual seconds.
         fresh: machines with a disk emptied since the ring was last calm; a node that starts there is a new node.
         is_trimming: whether reap logs are short enough to be trimmed. Only then may a value be in quarantine.
+        splits: the splits of the network before their parts have merged.
         is_disk_lost: whether a disk was lost, or a node without a disk died. Other nodes may wait for its records.
     """
 
@@ -70,6 +72,7 @@ class LossAccounting:
         self.lost: set[bytes] = set()
         self.absences_s: list[float] = []
         self.fresh: set[str] = set()
+        self.splits: list[Split] = []
         self.is_trimming = False
         self.is_disk_lost = False
         self._died_s: dict[str, float] = {}
@@ -233,9 +236,9 @@ class LossAccounting:
         """Record that the store of machine `host` removes a record, and complain if too few copies remain.
 
         Each required operation that the record knows needs a number of durable copies on other machines. The number is
-        a write quorum, or the number of other ready nodes that stay if these are fewer, but at least 1. Copies on dead
-        nodes and copies that were lost (`Op.vanished`) count as remaining. If only lost ones remain, the operation is
-        lost.
+        a write quorum, or the number of other ready nodes that stay if these are fewer, but at least 1. Nodes that a
+        split may hide (`Split.hides`) do not count. Copies on dead nodes and copies that were lost (`Op.vanished`)
+        count as remaining. If only lost ones remain, the operation is lost.
 
         No copy need remain if the record holds only tombstones and values that may have expired, and does not have the
         operation in quarantine. The same holds for a later copy of such an operation if a reap log names it as dead.
@@ -249,8 +252,7 @@ class LossAccounting:
         for op in model.every() if is_leaving else ():
             if op.is_in(record):
                 op.dropped.add(host)
-        staying = sum(1 for n in self._ring.nodes if n.name != host and n.state == "ready" and not n._host.is_leaving)
-        needed = min(self._constants.quorum, max(1, staying))
+        needed = min(self._constants.quorum, max(1, self._staying(host)))
         for op in model.required():
             if not op.is_in(record):
                 continue
@@ -268,6 +270,11 @@ class LossAccounting:
                 self._complain(f"{host} drops {op} of {record.key!r}, which is left on {left} nodes")
             elif not left:
                 self.lose(model, op, host)
+
+    def _staying(self, host: str) -> int:
+        """Return the number of other ready nodes that stay, except those that a split may hide from a host."""
+        staying = {n.name for n in self._ring.nodes if n.state == "ready" and not n._host.is_leaving} - {host}
+        return sum(not any(split.hides(host, other) for split in self.splits) for other in staying)
 
     def reap(self, model: KeyModel) -> None:
         """Note the operations that no store has any more because stores reaped them.

@@ -109,14 +109,13 @@ class Oracle:
         self._counts = counts
         self.complain = complain
         self.is_lenient = False
-        self._splits: list[Split] = []  # the splits before the parts have merged
         self.disturbances: int | None = None
         self._calm: tuple[int | None, bool] = (None, False)  # disturbances, and whether the ring was calm then
         self._members: set[str] = set()  # machines of the ring when it was last calm
         self.departed: dict[str, None] = {}
         self.models: dict[bytes, KeyModel] = {}
         self.accounting = LossAccounting(ring, constants, self.models, counts, self._complained)
-        self.inventory = self.accounting.inventory
+        self.inventory, self._splits = self.accounting.inventory, self.accounting.splits
 
     def _complained(self, text: str) -> None:
         self.complain(text)

@@ -71,6 +71,13 @@ class Split:
         """
         return self._parts.get(host, self._islands.get(host, -1))
 
+    def hides(self, host: str, other: str) -> bool:
+        """Return whether the split may keep a host from knowing another host.
+
+        The other host is in another part, and is not in `before`.
+        """
+        return self.part_of(other) != self.part_of(host) and other not in self.before
+
     def is_moving(self, hosts: Collection[str], point: int) -> bool:
         """Return whether a record is still on its way to the replicas of its key.
 

@@ -11,6 +11,7 @@ from chord.replication import transfer_source
 from chord.replication.handoff import Handoff
 from chord.replication.transfer import Transfers
 from chord.replication.transfer_source import Outbound, TransferSender
+from chord.ring.context import NodeContext
 from chord.ring.ownership import Giving, Ownership, OwnerVerdict
 from chord.ring.takeover import Takeover
 from chord.stabilize import Stabilizer
@@ -228,6 +229,14 @@ MUTANTS = (
         "the same mistake as *misplaced records dropped unacknowledged*, in a ring that splits before it is Ideal",
         DROP,
         scenes.parts_of_a_young_ring_merge,
+        4,
+        ("oracle: dropped",),
+    ),
+    Mutant(
+        "leaver forgets the other part of a split",
+        "only reachable nodes count as nodes of the ring, so a leaver drops copies while fewer than W nodes have them",
+        (Edit(NodeContext.nodes_known, "| gone - taken ", ""),),
+        scenes.two_leave_a_part,
         4,
         ("oracle: dropped",),
     ),

@@ -249,6 +249,40 @@ def _long_split(seed: int, *, with_joiner: bool) -> None:
     play(seed, scene, nodes=8, replicas=N, timing=PATIENT, network=MemoryNetwork(seed))
 
 
+def two_leave_a_part(seed: int) -> None:
+    """Two of three nodes in a part of a split leave. Two new nodes join the other part, an old node; W is 3.
+
+    The first leaver must keep its copies while it is the only one: the old node counts, too. As the second one leaves,
+    two holders are enough, because the part knows no new node.
+    """
+
+    async def scene(world: World) -> None:
+        network, workload = world.ring.network, world.workload
+        await workload.fill(20)
+        await trio.sleep(3)
+        *part, old = world.row(4)
+        workload.oracle.is_lenient = True
+        world.watch.go_outside()
+        network.partition([node.name for node in part], reset=True)
+        workload.oracle.split()
+        await trio.sleep(3 * PATIENT.down_out_s)
+        for _ in range(2):
+            await (await world.ring.start(join=[old])).ready()
+        for number in range(8):
+            await workload.write(part[0], b"late-%d" % number, "writer", "no context")
+        for leaver in part[:2]:
+            leaver._begin_leave()
+            await trio.sleep(PATIENT.down_out_s)
+        network.heal()
+        await world.converged()
+        await world.merged()
+        workload.oracle.is_lenient = False
+        await world.level(4)
+        await workload.settle()
+
+    play(seed, scene, nodes=4, replicas=4, timing=PATIENT, network=MemoryNetwork(seed))
+
+
 def parts_of_a_young_ring_merge(seed: int) -> None:
     """A ring splits before it was ever Ideal. One part denies the writes of the other part at once. The parts merge.
 

@@ -326,6 +326,39 @@ def test_joiner_is_in_the_part_that_gave_its_arc(what: str) -> None:
     testing.run(main)
 
 
+@pytest.mark.parametrize("what", ["beyond", "same part", "merged", "too few", "known"])
+def test_drop_in_a_part_needs_no_node_that_joined_beyond(what: str) -> None:
+    """Two of three nodes in a part leave. Beyond the partition are an old node and a new one; W is 3."""
+
+    async def main() -> None:
+        async with testing.open_ring(5, seed=1, replicas=4) as ring:
+            complaints: list[str] = []
+            oracle = Oracle(ring, ring[0]._host.constants, Counter(), complaints.append)
+            model, _, record = written(ring)
+            oracle.models[KEY] = model
+            dropper, leaver, stays, _, new = ring.nodes
+            part = [dropper, leaver, stays, *([new] if what == "same part" else [])]
+            ring.network.partition([node.name for node in part])
+            oracle.split()
+            if what != "known":
+                oracle._splits[0].before -= {new.name}
+            if what == "merged":
+                oracle.merged()
+            for node in (dropper, leaver):
+                node._host.is_leaving = True
+            for node in (stays, *([] if what == "too few" else [leaver])):
+                node._host.storage.apply(Batch(puts=(record,)))
+            oracle.accounting.dropped(dropper.name, record)
+            left = 1 if what == "too few" else 2
+            expected = f"{dropper.name} drops put 1 of b'k', which is left on {left} nodes"
+            assert complaints == ([] if what == "beyond" else [expected])
+            for node in (dropper, leaver):
+                node._host.is_leaving = False
+            ring.network.heal()
+
+    testing.run(main)
+
+
 @pytest.mark.parametrize("is_held", [False, True])
 def test_scan_may_miss_only_later_writes_of_the_owner(is_held: bool) -> None:
     async def main() -> None:
