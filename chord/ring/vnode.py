@@ -15,7 +15,7 @@ from chord.net.calls import Caller
 from chord.net.handlers import handles
 from chord.ring import ages
 from chord.ring.context import NodeContext
-from chord.ring.ownership import Ownership, OwnerVerdict
+from chord.ring.ownership import Mark, Ownership, OwnerVerdict
 from chord.ring.pointers import RingState
 from chord.ring.preference_list import Place, PreferenceList, ReplicaSet
 from chord.wire.messages import (
@@ -224,12 +224,14 @@ class Vnode:
     def _marks_for_others(self) -> tuple[MarkedArc, ...]:
         """If N = 1, return the parts with only copies on down owners, for other nodes.
 
-        The result includes parts of arcs from before a restart. A vnode that has taken such an arc over does not know
-        the down owners there. If N > 1, the result is empty.
+        The result includes parts of arcs from before a restart, and parts that this vnode gave up. A vnode that has
+        taken such a part over may not know the owners there. If N > 1, the result is empty.
         """
         if self.host.constants.replicas > 1:
             return ()
-        marks = (*self.ownership.marks, *self.ownership.last.marks)
+        own, now = self.ownership, self.host.peers.now()
+        moved = (Mark(given.arc, given.to, now) for given in own.moved)  # the receiver may be in no list yet
+        marks = (*own.marks, *moved, *own.last.marks)
         return ages.marks_to_others(marks[:LIST_ENTRIES_MAX], self.host.peers)
 
     @property

@@ -11,7 +11,8 @@ import trio
 
 from chord import testing
 from chord.config import PRESETS, RingConstants
-from chord.errors import ChordError, NotFound, OwnerDown
+from chord.errors import ChordError, LookupFailed, NotFound, OwnerDown
+from chord.membership.join import Membership
 from chord.node import Node
 from chord.replication.anti_entropy import AntiEntropy
 from chord.replication.handoff import Handoff
@@ -406,3 +407,42 @@ def test_owner_back_from_a_split_fetches_the_only_copies_first(count: int) -> No
             assert only(cut_off[0]).ownership.marks == ()
 
     check()
+
+
+@pytest.mark.slow
+@virtual
+async def test_only_copies_that_moved_to_a_joiner_are_not_denied() -> None:
+    """An owner is cut off with its joiner, and gives it an arc. In the other part a node joins between the two.
+
+    That node does not know the joiner. It learns from the returned owner that the arc has moved.
+    """
+    async with testing.open_ring(6, seed=2, replicas=1, timing=timing(down_out_s=600.0)) as ring:
+        await trio.sleep(2)
+        key = key_at(ring, "n2")
+        owner, heir = clockwise(ring, key)[:2]
+        await write(owner, key, VALUE, context=b"")
+        circle, low = owner._host.circle, owner._host.circle.hash(key)
+        length = circle.distance(low, only(owner).id)
+        place, take_pointers = circle.point(low + length // 3), Membership._take_pointers
+
+        async def wait_in_vain(self: Membership, via: Contact | str, patience_s: float) -> None:
+            if self._vnode.id == place:
+                raise LookupFailed("no predecessor to join behind")
+            await take_pointers(self, via, patience_s)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Membership, "_take_pointers", wait_in_vain)
+            joiner = await ring.start(id=place, join=[owner])
+            await until(lambda: only(joiner).ownership.is_owner(low))
+            ring.network.partition([owner.name, joiner.name], reset=True)
+            await until(lambda: holding(ring, key) == [joiner.name])
+            await until(lambda: only(heir).ownership.is_owner(low))
+            between = await ring.start(id=circle.point(low + 2 * length // 3), join=[heir])
+            await until(lambda: only(between).ownership.is_owner(low))
+            await between.ready()
+            ring.network.heal()
+            await never_denied(ring, key, VALUE, for_s=10)
+            assert [mark.dead.address for mark in only(between).ownership.marks] == [joiner.address]
+        await joiner.ready()
+        await until(lambda: not only(joiner).ownership.marks and only(joiner).ownership.is_owner(low))
+        assert await never_denied(ring, key, VALUE, for_s=5) > 0
