@@ -83,9 +83,9 @@ def _displaced(nodes: Mapping[str, Status]) -> dict[str, str]:
 def _without_place(nodes: Mapping[str, Status]) -> dict[str, str]:
     """Return the nodes that keep the search for members from being complete, each with the reason in words.
 
-    A node that restarts names no neighbours before it has its place again. While a whole ring restarts, no node may
-    name a member, and the search does not find that member. The neighbours of a new node are known to the members. So a
-    joiner counts only if the search has found no member.
+    A node that restarts names no neighbours before it has its place again. While a whole ring restarts, perhaps
+    no node names a member, and the search does not find it. The members know the neighbours of a new node. So a joiner
+    counts only if the search has found no member.
 
     Args:
         nodes: by address, the statuses of the nodes that answered.

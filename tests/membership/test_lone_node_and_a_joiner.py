@@ -34,8 +34,19 @@ async def alone(ring: Cluster) -> Node:
 
 async def until_giving(node: Node) -> None:
     """Wait until a node has an arc between its last deltas and the acknowledgement of its `Switch`."""
-    while only(node).ownership.giving is None:
-        await trio.sleep(0.0001)
+    with trio.fail_after(60):
+        while only(node).ownership.giving is None:
+            await trio.sleep(0.0001)
+
+
+async def two_and_a_refusal(ring: Cluster) -> tuple[Node, Node]:
+    """Start two nodes, and refuse writes of the `node.json` of the first one, which names the second."""
+    lone = await alone(ring)
+    other = await ring.start(join=(lone,))
+    await ring.converged()
+    await trio.sleep(3)
+    ring.disk(lone.name).refuse_identity()
+    return lone, other
 
 
 def key_of(node: Node) -> bytes:
@@ -54,7 +65,8 @@ async def test_lone_node_admits_no_other_until_it_is_saved() -> None:
         assert joiner.state == "joining"
         assert only(lone).ownership.start == only(lone).id
         ring.disk(lone.name).accept_identity()
-        await joiner.ready()
+        with trio.fail_after(60):
+            await joiner.ready()
         ring.disk(lone.name).refuse_identity()
         await ring.kill(lone)
         lone = await ring.start(join=(), name=lone.name, listen="elsewhere:1")
@@ -66,10 +78,7 @@ async def test_lone_node_admits_no_other_until_it_is_saved() -> None:
 async def test_third_node_joins_although_node_json_is_refused() -> None:
     """The file already names the first joiner, and the node finds the others through it."""
     async with cluster(sync_delay=flash) as ring:
-        lone = await alone(ring)
-        await (await ring.start(join=(lone,))).ready()
-        await ring.converged()
-        ring.disk(lone.name).refuse_identity()
+        lone, _ = await two_and_a_refusal(ring)
         third = await ring.start(join=(lone,))
         with trio.fail_after(60):
             await third.ready()
@@ -79,11 +88,7 @@ async def test_third_node_joins_although_node_json_is_refused() -> None:
 async def test_node_after_a_dead_one_joins_only_when_it_is_saved() -> None:
     """The file names only the dead node."""
     async with cluster(sync_delay=flash) as ring:
-        lone = await alone(ring)
-        other = await ring.start(join=(lone,))
-        await ring.converged()
-        await trio.sleep(3)
-        ring.disk(lone.name).refuse_identity()
+        lone, other = await two_and_a_refusal(ring)
         await ring.kill(other)
         await trio.sleep(5)
         joiner = await ring.start(join=(lone,))
@@ -98,11 +103,7 @@ async def test_node_after_a_dead_one_joins_only_when_it_is_saved() -> None:
 async def test_only_other_node_returns_although_node_json_is_refused() -> None:
     """The file already names this node, so it need not be written again."""
     async with cluster(sync_delay=flash) as ring:
-        lone = await alone(ring)
-        other = await ring.start(join=(lone,))
-        await ring.converged()
-        await trio.sleep(3)
-        ring.disk(lone.name).refuse_identity()
+        _, other = await two_and_a_refusal(ring)
         await ring.kill(other)
         await trio.sleep(5)  # meanwhile the lone node takes the arc over
         other = await ring.start(join=(), name=other.name)
@@ -123,11 +124,7 @@ async def test_lone_node_with_two_vnodes_starts_although_node_json_is_refused() 
 async def test_joiner_after_a_leaver_joins_only_when_the_node_is_saved() -> None:
     """The file names only the node that left."""
     async with cluster(sync_delay=flash) as ring:
-        lone = await alone(ring)
-        other = await ring.start(join=(lone,))
-        await ring.converged()
-        await trio.sleep(3)
-        ring.disk(lone.name).refuse_identity()
+        lone, other = await two_and_a_refusal(ring)
         await other.leave()
         await trio.sleep(60)  # the address of the leaver no longer counts as left
         joiner = await ring.start(join=(lone,))
@@ -207,8 +204,9 @@ async def test_receiver_lost_with_the_only_copies_is_waited_for() -> None:
     async with cluster(sync_delay=flash, ring=SINGLE, network=network) as ring:
         lone = await alone(ring)
         joiner = await ring.start(join=(lone,))
-        while only(joiner).ownership.start is None:
-            await trio.sleep(0.0001)
+        with trio.fail_after(60):
+            while only(joiner).ownership.start is None:
+                await trio.sleep(0.0001)
         key = key_of(joiner)
         await ring.kill(joiner)
         with trio.fail_after(60):

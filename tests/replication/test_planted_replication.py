@@ -157,6 +157,10 @@ EDITED: dict[str, tuple[Edit, Callable[[], None]]] = {
         Edit(Vnode._stands_in_for, "!= own.start:", "== key:"),
         test_coordinators.test_node_before_its_takeover_stands_in_for_no_key,
     ),
+    "a giver does not name the receivers of its arcs": (
+        Edit(Vnode._marks_for_others, "*moved, ", ""),
+        test_few_copies.test_only_copies_that_moved_to_a_joiner_are_not_denied,
+    ),
     "a yielded arc gets no mark": (
         Edit(Takeover._confirm_owners, "Mark(lost, self._vnode.me, self._peers.now()), *", "*"),
         partial(test_few_copies.test_owner_back_from_a_split_fetches_the_only_copies_first, 2),
