@@ -19,6 +19,7 @@ import trio
 from chord.errors import ConfigError
 from chord.ids import BITS_MAX, BITS_MIN, Point
 from chord.store.fsync import make_directory, sync, sync_directory
+from chord.wire.conversion import first_use
 from chord.wire.messages import Address, Contact, Count, Identity
 
 FILE_NAME = "node.json"
@@ -115,13 +116,14 @@ def decode_kept(content: bytes, name: str) -> Kept:
         ConfigError: the content is damaged, or of another format.
     """
     try:
-        version = msgspec.json.decode(content, type=_Format).version  # first: another format has other fields
-        if version != IDENTITY_VERSION:
-            raise ConfigError(
-                f"{name} has format {version}; expected {IDENTITY_VERSION}; "
-                "use the version that wrote it, or move the whole directory away"
-            )
-        kept = msgspec.json.decode(content, type=Kept, dec_hook=_point)
+        with first_use:
+            version = msgspec.json.decode(content, type=_Format).version  # first: another format has other fields
+            if version != IDENTITY_VERSION:
+                raise ConfigError(
+                    f"{name} has format {version}; expected {IDENTITY_VERSION}; "
+                    "use the version that wrote it, or move the whole directory away"
+                )
+            kept = msgspec.json.decode(content, type=Kept, dec_hook=_point)
         _require_sense(kept)
     except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as error:
         raise ConfigError(

@@ -37,6 +37,7 @@ from chord.config import Limits
 from chord.errors import ChordError, MalformedMessage, RemoteFailure, UnknownRequest, from_wire
 from chord.ids import Circle, Point
 from chord.wire.cbor import Encoder, decode, require_items
+from chord.wire.conversion import convert
 from chord.wire.cuts import CUT_MAX
 from chord.wire.messages import REQUEST_BY_TAG, ErrorReply, Hello, Reply, Request
 
@@ -320,7 +321,7 @@ class Codec:
             MalformedMessage: the content is not of that type, or a field is out of bounds.
         """
         try:
-            return msgspec.convert(content, expected, dec_hook=self._decode_point, builtin_types=_PLAIN_TYPES)
+            return convert(content, expected, self._decode_point, _PLAIN_TYPES)
         except msgspec.ValidationError as error:
             raise MalformedMessage(f"{expected.__name__}: {error}") from None
 
@@ -402,7 +403,7 @@ def decode_hello(body: bytes) -> Hello:
         MalformedMessage: the body is not a `Hello`.
     """
     try:
-        return msgspec.convert(decode(body), Hello, builtin_types=_PLAIN_TYPES)
+        return convert(decode(body), Hello, builtin_types=_PLAIN_TYPES)
     except msgspec.ValidationError as error:
         raise MalformedMessage(f"Hello: {error}") from None
 
@@ -426,7 +427,7 @@ def decode_refusal(body: bytes) -> ChordError:
     if type(content) is not list:
         raise MalformedMessage("the refusal is not an array")
     try:
-        error = msgspec.convert([*content[:2], None, *content[3:]], ErrorReply)
+        error = convert([*content[:2], None, *content[3:]], ErrorReply)
     except msgspec.ValidationError as wrong:
         raise MalformedMessage(f"refusal: {wrong}") from None
     return from_wire(error.code, error.message, None, error.after_ms)

@@ -72,6 +72,7 @@ LAB_EXTRA = {"numpy", "matplotlib", "xxhash"}
 
 SEAMS: dict[str, set[str]] = {
     "chord.net.transport": {"socket"},
+    "chord.wire.conversion": {"threading"},
     "chord.store.identity": {"threading"},
     "chord.client.sockets": {"socket", "time"},
     "chord.net.names": {"socket"},
