@@ -40,6 +40,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "exchange": ("--records", "50000"),
     "replicas": ("--keys", "5000", "--seconds", "1"),
     "cost": ("--seconds", "1"),
+    "cost_parts": ("--seconds", "2"),
     "batches": ("--keys", "400", "--rounds", "1"),
     "static": ("--nodes", "3", "--ops", "100", "--rounds", "1"),
     "ring": ("--only", "storage", "--ops", "100", "--rounds", "1"),

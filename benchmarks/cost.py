@@ -21,6 +21,7 @@ import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 import trio
 
@@ -52,24 +53,37 @@ async def keep_in_flight(in_flight: int, seconds: float, call: Callable[[int], A
     return made
 
 
-async def cost_of(ring: list[Peer], in_flight: int, seconds: float) -> dict[str, list[float]]:
-    """Return the processor time of each operation in µs, one figure for each round."""
+Operations: TypeAlias = dict[str, Callable[[int], Awaitable[object]]]
+"""Functions that make one operation, by its name. The argument is the number of the operation, from 1."""
+
+
+async def operations_of(client: library.AsyncClient, in_flight: int) -> Operations:
+    """Put the keys that the operations use, and return the operations.
+
+    Args:
+        in_flight: the number of operations under way.
+    """
     keys = [f"key-{i}" for i in range(KEYS)]
     contexts: dict[str, bytes] = {}
+
+    async def put_with_context(i: int) -> None:
+        key = f"key-{i % KEYS}-of-one-writer-{i % in_flight}"  # no two puts of a key at the same time
+        contexts[key] = (await client.put(key, VALUE, context=contexts.get(key))).context
+
+    for key in keys:
+        await client.put(key, VALUE)
+    return {
+        "get R=1": lambda i: client.get(keys[i % KEYS], r=1),
+        "get R=2": lambda i: client.get(keys[i % KEYS]),
+        "put": lambda i: client.put(keys[i % KEYS], VALUE),
+        "put with context": put_with_context,
+    }
+
+
+async def cost_of(ring: list[Peer], in_flight: int, seconds: float) -> dict[str, list[float]]:
+    """Return the processor time of each operation in µs, one figure for each round."""
     async with library.open_client(ring[0].address) as client:
-
-        async def put_with_context(i: int) -> None:
-            key = f"key-{i % KEYS}-of-one-writer-{i % in_flight}"  # no two puts of a key at the same time
-            contexts[key] = (await client.put(key, VALUE, context=contexts.get(key))).context
-
-        operations: dict[str, Callable[[int], Awaitable[object]]] = {
-            "get R=1": lambda i: client.get(keys[i % KEYS], r=1),
-            "get R=2": lambda i: client.get(keys[i % KEYS]),
-            "put": lambda i: client.put(keys[i % KEYS], VALUE),
-            "put with context": put_with_context,
-        }
-        for key in keys:
-            await client.put(key, VALUE)
+        operations = await operations_of(client, in_flight)
         found: dict[str, list[float]] = {name: [] for name in operations}
         for number in range(ROUNDS + 1):
             for name, call in operations.items():

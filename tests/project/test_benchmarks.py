@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from benchmarks import static
 from benchmarks.__main__ import ENDED, QUICK, ROOM_MAX, ROOM_MIN, report, room, run
 from benchmarks.bars import bar, missed, percentile, verdict_line
+from benchmarks.cost_parts import Period, part_of, parts_of
 from benchmarks.others.table import Row
 from tests.support.real_rings import HANG_S
 
@@ -54,6 +57,29 @@ def test_report_has_every_bar_and_every_figure() -> None:
     text = report(rows, "a machine")
     assert "| FAIL | 3 | ≤ 2 | rpc: fast |" in text
     assert "op ping  p50_ms 0.1" in text
+
+
+def test_sample_belongs_to_the_innermost_frame_of_a_part() -> None:
+    found: list[str] = []
+
+    def sample() -> None:
+        found.append(part_of(sys._getframe()))  # this module belongs to no part, so a caller decides
+
+    def module(name: str, call: Callable[[], object]) -> Callable[[], object]:
+        scope: dict[str, Any] = {"__name__": name, "call": call}
+        exec("def run(): call()", scope)
+        return cast(Callable[[], object], scope["run"])
+
+    module("chord.client.routing", module("trio._core._run", module("msgspec", sample)))()
+    module("trio._core._run", module("chord.store.memory", sample))()
+    module("trio._core._io_epoll", sample)()
+    sample()
+    assert found == ["Trio", "store and versions", "sockets", "other"]
+
+
+def test_cost_of_a_part_is_its_share_of_the_samples_of_a_period() -> None:
+    samples = [(0.5, "Trio"), (1.0, "Trio"), (1.5, "client"), (1.6, "client"), (1.7, "client"), (2.0, "client")]
+    assert parts_of(samples, Period(1.0, 2.0, 100.0)) == {"Trio": 25.0, "client": 75.0}
 
 
 def test_every_benchmark_is_run_by_make_bench() -> None:
