@@ -19,6 +19,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from chord.ids import BITS_MAX, BITS_MIN
 from chord.observe.model import Fields, RingChange, RingModel
+from chord.wire.conversion import convert
 
 VERSION: Final = 1
 BYTES_MAX: Final = 64 << 20
@@ -372,7 +373,7 @@ def _header(line: bytes) -> LogHeader:
     if version != VERSION:
         raise BadChordlog(1, f"the recording has version {repr(version)[:20]}; this program reads version {VERSION}")
     try:
-        return msgspec.convert(found, LogHeader)
+        return convert(found, LogHeader)
     except ValueError as error:
         raise BadChordlog(1, str(error)) from None
 

@@ -17,6 +17,7 @@ from sortedcontainers import SortedDict
 from chord.ids import HASHES_KEPT, Circle
 from chord.store import quarantine
 from chord.store.merkle import Digests, digest_of
+from chord.wire.conversion import first_use
 from chord.wire.messages import DIGEST_BYTES, ActorClock, Record
 
 CHECKED_AT_OPENING_BYTES = 1024
@@ -50,7 +51,8 @@ class _Clock(msgspec.Struct, array_like=True, gc=False):
     quarantine: tuple[ActorClock, ...] = ()
 
 
-_decode = msgspec.msgpack.Decoder(_Clock).decode
+with first_use:
+    _decode = msgspec.msgpack.Decoder(_Clock).decode
 
 RowPlace: TypeAlias = tuple[bytes, bytes]
 """The primary key of a row: the point of the record's key (big-endian), the key.

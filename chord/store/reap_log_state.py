@@ -10,6 +10,7 @@ import msgspec
 
 from chord.errors import InvalidRequest
 from chord.store import dedup
+from chord.wire.conversion import first_use
 from chord.wire.messages import MAKERS_MAX, LogEntry, Record, UpTo
 
 SEGMENT_ENTRIES: Final = 64
@@ -70,8 +71,9 @@ class Segment(msgspec.Struct, array_like=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_state = msgspec.msgpack.Decoder(SliceState).decode
-decode_segment = msgspec.msgpack.Decoder(Segment).decode
+with first_use:
+    decode_state = msgspec.msgpack.Decoder(SliceState).decode
+    decode_segment = msgspec.msgpack.Decoder(Segment).decode
 NO_STATE: Final = SliceState()
 
 

@@ -13,8 +13,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-first_use: Final = RLock()  # a signal handler may use a client while its thread holds the lock
-"""Held while a thread uses a type that may not be ready."""
+first_use: Final = RLock()  # a signal handler that uses a client must not wait for its own thread
+"""Held while a thread uses a type that may not be ready.
+
+A module that makes a decoder for types of messages holds it, too.
+"""
 
 _ready: Final[set[type]] = set()
 
@@ -36,6 +39,9 @@ def convert(
         return msgspec.convert(content, expected, dec_hook=dec_hook, builtin_types=builtin_types)
     with first_use:
         try:
-            return msgspec.convert(content, expected, dec_hook=dec_hook, builtin_types=builtin_types)
-        finally:
+            found = msgspec.convert(content, expected, dec_hook=dec_hook, builtin_types=builtin_types)
+        except msgspec.ValidationError:  # any other error may have stopped the analysis
             _ready.add(expected)
+            raise
+        _ready.add(expected)
+        return found

@@ -88,3 +88,10 @@ def test_value_of_the_wrong_type_is_refused_at_each_use() -> None:
         with pytest.raises(msgspec.ValidationError, match="number"):
             conversion.convert({"number": "1"}, Fresh)
     assert conversion.convert({"number": 1}, Fresh) == Fresh(1)
+
+
+def test_no_other_module_converts_messages() -> None:
+    packages = ["wire", "store", "net", "ring", "replication", "membership", "client", "node", "observe", "views", "web"]
+    files = {path for package in packages for path in (ROOT / "chord" / package).rglob("*.py")}
+    users = {path.name for path in files if "msgspec.convert(" in path.read_text(encoding="utf-8")}
+    assert users == {"conversion.py"}
