@@ -8,7 +8,7 @@ and the sample notes the part that runs. A part is a group of modules. Time in a
 it, except for Trio. The cost of an operation in a part is the share of the samples in this part, times the processor
 time of the operation.
 
-The samples themselves take a few per cent. So the totals are above those of `benchmarks.cost`.
+The samples themselves take time. So the totals are above those of `benchmarks.cost`, and only proportions count.
 """
 
 from __future__ import annotations
