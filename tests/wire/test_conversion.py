@@ -91,7 +91,7 @@ def test_value_of_the_wrong_type_is_refused_at_each_use() -> None:
 
 
 def test_no_other_module_converts_messages() -> None:
-    packages = ["wire", "store", "net", "ring", "replication", "membership", "client", "node", "observe", "views", "web"]
+    packages = ("wire", "store", "net", "ring", "replication", "membership", "client", "node", "observe", "web")
     files = {path for package in packages for path in (ROOT / "chord" / package).rglob("*.py")}
     users = {path.name for path in files if "msgspec.convert(" in path.read_text(encoding="utf-8")}
     assert users == {"conversion.py"}
