@@ -13,7 +13,7 @@ Micciancio 1997 (AdHash).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from hashlib import blake2b
 from typing import Final, NamedTuple, TypeAlias
 
@@ -194,11 +194,11 @@ class Digests:
         starts = _starts(self._circle, SLICE_LEVEL)
         return Arc(self._circle.point(starts[part] - 1), self._circle.point(starts[part + 1] - 1))
 
-    def slices_of(self, arc: Arc, among: Iterable[int]) -> list[int]:
+    def slices_of(self, arc: Arc, among: Collection[int]) -> list[int]:
         """Return the numbers in `among` of slices that overlap an arc, wholly or in part, in ascending order."""
         spans = [(low, high) for low, high in self._spans(arc) if low <= high]
-        ranges = [range(self.part_of(low, SLICE_LEVEL), self.part_of(high, SLICE_LEVEL) + 1) for low, high in spans]
-        return sorted(part for part in among if any(part in each for each in ranges))
+        bounds = [(self.part_of(low, SLICE_LEVEL), self.part_of(high, SLICE_LEVEL)) for low, high in spans]
+        return sorted({part for first, last in bounds for part in among if first <= part <= last})
 
     def first_in(self, arc: Arc, slices: Iterable[int]) -> Point | None:
         """Return the first point of an arc, clockwise, that lies in one of these slices, given by their numbers.
