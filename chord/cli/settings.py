@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -132,6 +131,8 @@ def _read(file: Path | None) -> dict[str, Any]:
     path = file or DEFAULT_FILE
     if file is None and not path.exists():
         return {}
+    import tomllib  # most commands and nodes have no such file
+
     try:
         with path.open("rb") as source:
             return tomllib.loads(read_limited(source, CONFIG_BYTES_MAX, str(path)).decode())

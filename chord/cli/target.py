@@ -6,19 +6,21 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from chord.cli.failures import UNREACHABLE, USAGE, explain
 from chord.cli.numbers import Seconds
 from chord.cli.output import DEFAULT_NODE, Failure, Out
-from chord.client.blocking import Client, connect
 from chord.client.results import BatchResult
 from chord.config import split_address
 from chord.errors import NO_REPLY, ChordError, ConfigError, PeerUnreachable
 from chord.ids import Circle
 from chord.wire.messages import Status, VnodeInfo
+
+if TYPE_CHECKING:
+    from chord.client.blocking import Client
 
 PREFIX_MIN = 3  # hexadecimal digits; a shorter word may mean something else
 
@@ -45,6 +47,8 @@ class Target(NamedTuple):
         Raises:
             Failure: no entry node answers, or the block raised a `ChordError`. The hint names the first entry node.
         """
+        from chord.client.blocking import connect  # a node needs no blocking client
+
         try:
             with connect(*self.nodes, timeout_s=self.timeout_s) as client:
                 yield client
