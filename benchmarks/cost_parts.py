@@ -80,12 +80,12 @@ class Sampler:
         self.samples: list[tuple[float, str]] = []
 
     def start(self) -> None:
-        """Begin to sample. Only the main thread may call this."""
+        """Start the timer. Only the main thread may call this."""
         signal.signal(signal.SIGPROF, self._sample)
         signal.setitimer(signal.ITIMER_PROF, INTERVAL_S, INTERVAL_S)
 
     def stop(self) -> None:
-        """End to sample."""
+        """Stop the timer."""
         signal.setitimer(signal.ITIMER_PROF, 0.0)
 
     def _sample(self, _: int, frame: FrameType | None) -> None:
@@ -106,7 +106,7 @@ def run_sampled(directory: str) -> None:
 
 
 class Period(NamedTuple):
-    """A time in which one operation was made again and again.
+    """A time in which the client repeated one operation.
 
     Attributes:
         began: on the monotonic clock, in seconds.
@@ -120,7 +120,7 @@ class Period(NamedTuple):
 
 
 async def periods_of(ring: list[Peer], in_flight: int, seconds: float) -> dict[str, Period]:
-    """Make each operation for the same time, and return the periods by operation."""
+    """Repeat each operation for the same time, and return the periods by operation."""
     async with library.open_client(ring[0].address) as client:
         operations: Operations = {
             "ping": lambda _: client._call(ClientCall(ring[0].address, Ping()), trio.current_time() + 5),
