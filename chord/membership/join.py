@@ -49,7 +49,6 @@ from chord.wire.messages import (
     Offer,
     Ping,
     PingReply,
-    UnreachableVnode,
 )
 
 LOOK_AGAIN_MS = 250  # the wait while the ring heals
@@ -306,9 +305,9 @@ class Membership:
                     return
                 await self._renounce_if_taken_back(around.successor)
                 p = around.predecessor
-                reply = await self._peers.call(p, GetRing(), GetRingReply)
+                reply = await self._peers.call(p, GetRing(joins=True), GetRingReply)
             if self._host.tell(self._ring.join(p, reply.successors)):
-                self._learn_unreachable(reply.unreachable)
+                self._learn_unreachable(reply)
                 return
             await trio.sleep(self._host.jitter(RETRY_MS / 1000))
         raise LookupFailed("no predecessor to join behind")
@@ -361,9 +360,9 @@ class Membership:
                 await self._receive_arc(taker)  # the same way as any joiner
         if not self._ring.is_member:
             # Asked last: the adopted list must be as fresh as in JOIN. The list fetched above may be old by now.
-            others, unreachable = await self._others_behind(p)
+            others, reply = await self._others_behind(p)
             self._host.tell(self._ring.resume(p, others))
-            self._learn_unreachable(unreachable)
+            self._learn_unreachable(reply)
 
     def _own_again(self, predecessor: Contact, others: Iterable[Contact]) -> None:
         """Own the arc from before the restart, or the part of it after the predecessor.
@@ -383,25 +382,27 @@ class Membership:
         self._host.tell(self._vnode.ownership.resume(start, before, last.epoch))
         self._vnode.mark_only_copies(dict.fromkeys((*last.successors, *others)))
 
-    def _learn_unreachable(self, unreachable: Iterable[UnreachableVnode]) -> None:
-        """Adopt the down vnodes that the predecessor reports, so that they are probed.
+    def _learn_unreachable(self, reply: GetRingReply) -> None:
+        """Adopt the down vnodes that the predecessor reports in its reply, so that they are probed.
 
-        Without them the ring would look smaller than it is.
+        Without them the ring would look smaller than it is, and a write would need fewer nodes.
         """
         now, preference_list = trio.current_time(), self._vnode.preference_list
         preference_list.adopt(
             self._ring.successors,
-            ages.down_from_others(unreachable, self._peers, self._peers.sent_before()),
+            ages.down_from_others(reply.unreachable, self._peers, self._peers.sent_before()),
             is_full=self._ring.is_full,
         )
         for contact, _ in preference_list.unreachable():
             if contact.address != self._host.address:
                 self._peers.passive.add(contact, now)
+        self._vnode.learn_passive(reply.passive)
 
-    async def _others_behind(self, p: Contact) -> tuple[list[Contact], tuple[UnreachableVnode, ...]]:
-        """Return the live and the down vnodes behind this one, as its predecessor says.
+    async def _others_behind(self, p: Contact) -> tuple[list[Contact], GetRingReply]:
+        """Return the live vnodes behind this one, as its predecessor says, and the predecessor's reply.
 
-        The predecessor still lists this vnode first. If it lists no other vnode, the result names the predecessor.
+        The predecessor still lists this vnode first. If it lists no other vnode, the first result names the
+        predecessor.
 
         Args:
             p: the predecessor.
@@ -410,7 +411,7 @@ class Membership:
             Busy: no other vnode is left, or the predecessor has learnt of a nearer one. Look again.
         """
         me = self._vnode.me
-        reply = await self._peers.call(p, GetRing(adopt=p.id != me.id), GetRingReply)
+        reply = await self._peers.call(p, GetRing(adopt=p.id != me.id, joins=True), GetRingReply)
         if between(p.id, reply.successors[0].id, me.id):
             raise Busy("another vnode stands right before this one now", after_ms=RETRY_MS)
         others = [c for c in reply.successors if c.id != me.id]
@@ -418,7 +419,7 @@ class Membership:
             others = [p]
         if not others:
             raise Busy("no other vnode is left to ask", after_ms=LOOK_AGAIN_MS)
-        return others, reply.unreachable
+        return others, reply
 
     async def _taker_of_my_arc(self, after: list[Contact]) -> Contact | None:
         """Return the vnode that took this vnode's arc over while it was down, or None.

@@ -333,7 +333,7 @@ class Transfers:
         for contact, since in ages.down_from_others(request.unreachable, peers, peers.sent_before()):
             self._vnode.preference_list.became_unreachable(contact, since)
         self._learn_left(zip(request.left, itertools.chain(request.left_ms, itertools.repeat(None)), strict=False))
-        self._learn_passive(request.passive)
+        self._vnode.learn_passive(request.passive)
         self._switched = [*self._switched[1 - SESSIONS_REMEMBERED :], request.session]
         inbound.is_switched = True
         self._inbound = None
@@ -366,18 +366,6 @@ class Transfers:
         for vnode, left_ms in vnodes:
             if vnode not in listed:
                 peers.learn_left(vnode, peers.now() - (AGE_MS_MAX if left_ms is None else left_ms) / 1000)
-
-    def _learn_passive(self, contacts: Iterable[Contact]) -> None:
-        """Put unreachable nodes that the giver knows on the passive list, to be probed.
-
-        They may hold acknowledged writes of this arc.
-        """
-        ring, peers = self._vnode.ring, self._host.peers
-        listed = {contact.id for contact in (*ring.successors, *ring.predecessors)}
-        for contact in contacts:
-            is_gone = self._vnode.preference_list.is_forgotten(contact) or peers.is_known_to_have_left(contact)
-            if contact.id not in listed and contact.id not in self._host.vnodes and not is_gone:
-                peers.passive.add(contact, trio.current_time())
 
     def _session(self, session: bytes) -> Inbound:
         if self._host.is_leaving and self._own.start is None:  # the giver keeps the arc, and abandons the transfer

@@ -100,21 +100,23 @@ class Vnode:
         Pointers that the caller may adopt count as observed (abort-if-observed, `chord/stabilize.py`).
 
         Args:
-            request: `adopt` says whether the caller may adopt the pointers.
-            caller: while this vnode leaves and brings its records home, only its predecessor may still adopt its list.
-                The replica sets before this vnode depend on that list.
+            request: `adopt` says whether the caller may adopt the pointers, `joins` whether it joins behind this vnode.
+            caller: while this vnode leaves and brings its records home, its predecessor may still adopt its list. The
+                replica sets before this vnode depend on that list. A vnode that joins behind this one may, too. This
+                vnode may wait for it to bring records home.
 
         Raises:
             Busy: the caller wants to adopt the pointers, and a step that discarded too many replies must finish first.
-            Leaving: the arc is handed over, and the caller is not the predecessor.
+            Leaving: the arc is handed over, and the caller is not the predecessor and does not join behind this vnode.
             NotReady: this vnode is not a member yet.
         """
         ring = self.ring
         if not ring.is_member:
             raise NotReady(f"vnode {self.host.circle.hex(self.id)} has not joined yet", after_ms=RETRY_MS)
         if request.adopt:
-            is_known = ring.predecessor is not None and ring.predecessor.address == caller.address
-            if self.state == "leaving" and self.ownership.start is None and not is_known:
+            is_before = ring.predecessor is not None and ring.predecessor.address == caller.address
+            is_gone = self.state == "leaving" and self.ownership.start is None
+            if is_gone and not is_before and not request.joins:
                 raise Leaving("this vnode is leaving and cannot be a new successor", after_ms=RETRY_MS)
             if ring.busy_steps:
                 raise Busy("a protocol step is being completed", after_ms=RETRY_MS)
@@ -130,6 +132,7 @@ class Vnode:
             now_ms=max(0, self.host.wall_now_ms()),
             marks=self._marks_for_others(),
             is_waiting=len(self.host.peers.passive) > 0,
+            passive=self.host.peers.passive.remembered()[-LIST_ENTRIES_MAX:] if request.joins else (),
         )
 
     @handles(FindNext)
@@ -281,6 +284,18 @@ class Vnode:
         more = self.preference_list.may_hold(key, self.ring, self.ownership, peers.passive.nodes(), places, since)
         known = {place.contact.address for place in replicas.everyone}
         return (*replicas.everyone, *(place for place in more if place.contact.address not in known))
+
+    def learn_passive(self, contacts: Iterable[Contact]) -> None:
+        """Put unreachable vnodes that another node waits for on the passive list, to be probed.
+
+        They may hold acknowledged writes of this vnode's arc, and they count towards W in a small ring.
+        """
+        peers, ring = self.host.peers, self.ring
+        listed = {contact.id for contact in (*ring.successors, *ring.predecessors)} | self.host.vnodes.keys()
+        for contact in contacts:
+            is_gone = self.preference_list.is_forgotten(contact) or peers.is_known_to_have_left(contact)
+            if contact.id not in listed and not is_gone:
+                peers.passive.add(contact, peers.now())
 
     def note_neighbours(self) -> None:
         """Note which vnodes behind this one are new, and which are down. `may_hold` uses that."""

@@ -230,7 +230,7 @@ async def waited_for_after_an_absence(*, is_moved: bool) -> tuple[Contact, ...]:
             await machines.kill(node)
         await trio.sleep(2 * TIMING.down_out_s)
         for parts in away._parts.values():  # as a giver does for the receiver of an arc
-            parts.transfers._learn_passive([only(node).me for node in others])
+            parts.vnode.learn_passive([only(node).me for node in others])
         await trio.sleep(5)
         await machines.kill(away)
         await trio.sleep(2 * TIMING.down_out_s)

@@ -101,6 +101,7 @@ class GetRingReply(Reply, frozen=True, tag=130):
         marks: if the ring keeps one copy of each record, the parts of arcs with a down owner that the member waits for.
             They are in the member's arc, or in arcs that it had before a restart. Empty if the ring keeps more copies.
         is_waiting: whether the node waits for the return of an unreachable vnode; its passive list is not empty.
+        passive: if the caller joins, the unreachable vnodes of the passive list, the latest `LIST_ENTRIES_MAX`.
     """
 
     me: Contact
@@ -112,6 +113,7 @@ class GetRingReply(Reply, frozen=True, tag=130):
     now_ms: Count = 0
     marks: MarkedArcs = ()
     is_waiting: bool = False
+    passive: Contacts = ()
 
 
 class GetRing(Request, frozen=True, tag=2):
@@ -120,9 +122,11 @@ class GetRing(Request, frozen=True, tag=2):
     Attributes:
         adopt: whether the caller may adopt the pointers. If so, the called vnode discards a reply for which it waits,
             and asks again: abort-if-observed.
+        joins: whether the caller joins directly behind the called vnode, and needs its successor list for that.
     """
 
     adopt: bool = True
+    joins: bool = False
     reply = GetRingReply
     purpose = "upkeep"
 
