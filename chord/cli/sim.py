@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from chord.cli.failures import CHECK_FAILED, INTERNAL, OK, TIMEOUT, USAGE
+from chord.cli.failures import CHECK_FAILED, INTERNAL, INTERRUPTED, OK, TERMINATED, TIMEOUT, USAGE, Terminated
 from chord.cli.numbers import FiniteRange, Seconds
 from chord.cli.output import Failure, Out
 from chord.cli.reports import LINES_EVERY_S, jobs_option, run_experiments
@@ -103,13 +103,14 @@ def run_command(out: Out, seeds: str, shares: bool, counts: bool, jobs: int | No
     """Run seeds: each is a ring under the faults that it draws, checked at every step.
 
     Exit code 8 if a check failed, 1 if a bug raised an error, 5 if a ring did not converge in time. The last line is
-    then the command that replays the first failure.
+    then the command that replays the first failure. Ctrl-C and SIGTERM end the run, and the results of the finished
+    seeds are printed.
 
     200 seeds or more must also have taken every path: each transition, action and situation that --counts lists. This
     is not checked if an option such as --nodes or --faults overrides draws of the seeds. --shares is checked in any
     case.
     """
-    from chord.sim.swarm import SEEDS_FOR_ALL, Broken, run_many
+    from chord.sim.swarm import SEEDS_FOR_ALL, Broken, SwarmOutcome, run_many
 
     plans = [_plan(seed, wishes) for seed in _seeds(seeds)]
     is_one_run = len(plans) == 1 and bool(plans[0].writes)
@@ -133,15 +134,22 @@ def run_command(out: Out, seeds: str, shares: bool, counts: bool, jobs: int | No
             out.note(f"{writes:,} writes were acknowledged, {membership:,} times a node joined or left, all held")
 
     what, total = ("writes", plans[0].writes) if is_one_run else ("seeds", len(plans))
-    with out.progress(what, total, lines_every_s=LINES_EVERY_S) as show:
-        outcome = run_many(plans, on_result, jobs=jobs, on_progress=on_progress)
+    outcome, end = SwarmOutcome(), OK
+    try:
+        with out.progress(what, total, lines_every_s=LINES_EVERY_S) as show:
+            run_many(plans, on_result, jobs=jobs, on_progress=on_progress, outcome=outcome)
+    except (KeyboardInterrupt, Terminated) as signalled:
+        end = TERMINATED if isinstance(signalled, Terminated) else INTERRUPTED
+        out.note(f"ended early: {outcome.seeds:,} of {len(plans):,} seeds were finished")
+        if not outcome.seeds:
+            return end
     is_swarm = outcome.seeds >= SEEDS_FOR_ALL and all(wishes[name] is None for name in WISHES)
     never_taken = outcome.zeros() if is_swarm else outcome.zeros(()) if shares else []
     if out.as_json:
-        out.json(outcome_json(outcome, never_taken, lambda seed: _replay(seed, wishes)))
+        out.json(outcome_json(outcome, len(plans), never_taken, lambda seed: _replay(seed, wishes)))
     else:
         print_outcome(out, outcome, never_taken, lambda seed: _replay(seed, wishes), has_counts=counts)
-    return _exit_code(outcome, never_taken)
+    return end or _exit_code(outcome, never_taken)
 
 
 @sim_command.command("replay", short_help="Run one seed again, and print its events.")

@@ -166,16 +166,17 @@ def _totals(outcome: SwarmOutcome) -> dict[str, int]:
     return {name: sum(getattr(report, name) for report in outcome.reports) for name in names}
 
 
-def outcome_json(outcome: SwarmOutcome, never_taken: list[str], replay: Replay) -> Json:
+def outcome_json(outcome: SwarmOutcome, asked: int, never_taken: list[str], replay: Replay) -> Json:
     """Return the result of many seeds as JSON.
 
     Args:
         outcome: the results.
+        asked: how many seeds the user asked for.
         never_taken: the names of the paths that no seed took, and of the kinds of writes that were too rare.
         replay: returns the command that runs a seed again.
     """
     return seeds_json(
-        outcome.seeds, outcome.drawn, outcome.counts, never_taken, _totals(outcome), outcome.shares(),
+        outcome.seeds, asked, outcome.drawn, outcome.counts, never_taken, _totals(outcome), outcome.shares(),
         outcome.long_absences, {report.seed: report.digest for report in outcome.reports},
         [FailedSeed(b.plan.seed, b.kind, b.text, replay(b.plan.seed)) for b in outcome.broken],
     )  # fmt: skip

@@ -359,7 +359,7 @@ class Run:
         found["value quarantined"] = report.counts["ValuesQuarantined"]
         report.counts.update({situations.SITUATION + name: count for name, count in found.items()})
         is_long = report.counts[f"{situations.SITUATION}absence longer than every period"] > 0
-        report.counts[situations.SITUATION + situations.LONG] = is_long
+        report.counts[situations.SITUATION + situations.LONG] = int(is_long)
         report.virtual_s = trio.current_time()
         report.deliveries = self._network.deliveries
         self._digest.update(self._network.digest().encode())

@@ -274,6 +274,7 @@ def run_many(
     *,
     jobs: int | None = None,
     on_progress: Callable[[int, int], object] = lambda writes, membership: None,
+    outcome: SwarmOutcome | None = None,
 ) -> SwarmOutcome:
     """Run seeds on all cores.
 
@@ -285,11 +286,13 @@ def run_many(
         on_progress: called now and then with two numbers of the running seed: acknowledged writes, and membership
             changes, both so far.
             Only for seeds that run in this process.
+        outcome: receives the results. If an exception such as `KeyboardInterrupt` ends the call, it has those of the
+            finished seeds. Default: a new one.
 
     Returns:
         The results: sorted by seed if several processes ran them, otherwise in the order of `plans`.
     """
-    outcome = SwarmOutcome()
+    outcome = SwarmOutcome() if outcome is None else outcome
 
     def done(plan: Plan, result: RunReport | Broken) -> None:
         outcome.add(plan, result)
@@ -301,10 +304,12 @@ def run_many(
         for plan in todo:
             done(plan, run_one(plan, on_progress=on_progress))
         return outcome
-    with processes(jobs) as pool:
-        futures = {pool.submit(run_one, plan): plan for plan in todo}
-        for future in as_completed(futures):
-            done(futures.pop(future), future.result())
-    outcome.reports.sort(key=lambda report: report.seed)
-    outcome.broken.sort(key=lambda broken: broken.plan.seed)
+    try:
+        with processes(jobs) as pool:
+            futures = {pool.submit(run_one, plan): plan for plan in todo}
+            for future in as_completed(futures):
+                done(futures.pop(future), future.result())
+    finally:
+        outcome.reports.sort(key=lambda report: report.seed)
+        outcome.broken.sort(key=lambda broken: broken.plan.seed)
     return outcome

@@ -28,7 +28,7 @@ class FailedSeed(NamedTuple):
 
 
 def seeds_json(
-    seeds: int, drawn: Mapping[str, int], taken: Mapping[str, int], never_taken: Sequence[str],
+    seeds: int, asked: int, drawn: Mapping[str, int], taken: Mapping[str, int], never_taken: Sequence[str],
     totals: Mapping[str, int], shares: Mapping[str, float], long_absences: float, digests: Mapping[int, str],
     failures: Iterable[FailedSeed],
 ) -> Json:  # fmt: skip
@@ -36,6 +36,7 @@ def seeds_json(
 
     Args:
         seeds: the number of seeds that ran.
+        asked: the number of seeds that the user asked for. If it is larger, the run was interrupted.
         drawn: by the name of each fault, the number of seeds that drew it.
         taken: how often the seeds took each path. A path is a transition, an action or a situation of the ring.
         never_taken: the paths that no seed took, and the kinds of writes that were too rare.
@@ -48,6 +49,7 @@ def seeds_json(
     """
     return {
         "seeds": seeds,
+        "asked": asked,
         "drawn": dict(sorted(drawn.items())),
         "taken": dict(sorted(taken.items())),
         "never_taken": never_taken,

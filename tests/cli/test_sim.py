@@ -389,8 +389,12 @@ def test_interrupted_run_leaves_no_process(tmp_path: Path, number: int, code: in
         process.kill()
         process.wait()
         os.close(ours)
-    assert (process.returncode, out) == (code, b"")
+    assert process.returncode == code
     assert b"Traceback" not in seen
+    if number == signal.SIGINT:
+        finished = re.search(rb"ended early: (\d+) of 10,000 seeds were finished", seen)
+        assert finished is not None
+        assert out.startswith(finished[1] + b" seed") or (finished[1], out) == (b"0", b"")
     deadline = time.monotonic() + ENDED_WITHIN_S
     while any(is_alive(worker) for worker in workers):
         assert time.monotonic() < deadline, "the workers outlive their parent"
@@ -421,6 +425,24 @@ def is_alive(pid: int) -> bool:
     return False
 
 
+def test_interrupted_run_prints_the_finished_seeds(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt_the_second(plan: Plan, **how: Any) -> RunReport | swarm.Broken:
+        if plan.seed == 1:
+            signal.raise_signal(signal.SIGINT)
+        return run_one(plan, **how)
+
+    run_one = swarm.run_one
+    monkeypatch.setattr(swarm, "run_one", interrupt_the_second)
+    with interruptible():
+        ended = sim("run", "--seeds", "0-2", "--jobs", "1", *SMALL)
+        assert (ended.code, ended.out.splitlines()[0].split(":")[0]) == (130, "1 seed, 0 of them over frames")
+        assert "ended early: 1 of 3 seeds were finished" in ended.err
+        as_json = sim("run", "--seeds", "0-2", "--jobs", "1", "--json", *SMALL)
+    result = json.loads(as_json.out)
+    assert (as_json.code, result["seeds"], result["asked"]) == (130, 1, 3)
+    check_shape("sim-run", result)
+
+
 def test_interrupted_replay_is_exit_130(sim: Sim) -> None:
     answer = Vnode.on_get_ring
 
@@ -429,7 +451,9 @@ def test_interrupted_replay_is_exit_130(sim: Sim) -> None:
         return answer(vnode, request, asker)
 
     with interruptible(), mock.patch.object(Vnode, "on_get_ring", interrupted):
-        assert sim("run", "--seeds", "0", *SMALL).code == 130
+        ended = sim("run", "--seeds", "0", *SMALL)
+        assert (ended.code, ended.out) == (130, "")
+        assert "ended early: 0 of 1 seeds were finished" in ended.err
         assert sim("replay", "0", *SMALL).code == 130
 
 
