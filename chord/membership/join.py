@@ -425,7 +425,8 @@ class Membership:
         """Return the vnode that took this vnode's arc over while it was down, or None.
 
         The first vnode in `after` that answers with an arc decides. If its arc contains this vnode's id, the result is
-        that vnode. Otherwise the result is None, and this vnode may own its old arc again.
+        that vnode. Otherwise the result is None, and this vnode may own its old arc again. The result is also None if
+        all vnodes that are left have handed their arcs over: they are leaving, and wait for this vnode.
 
         This vnode must not wait for the vnodes in between. A dead vnode never replies. A vnode that restarted at the
         same time may be waiting for this vnode. And no vnode replaces them until this vnode is back in its place.
@@ -436,19 +437,25 @@ class Membership:
         Raises:
             Busy: no vnode behind this one answers for an arc.
         """
+        leavers, unsure = 0, 0
         for contact in after:
             while not self._peers.is_dead(contact):
                 try:
                     start = (await self._peers.call(contact, GetRing(adopt=False), GetRingReply)).owned_from
                 except NO_REPLY:
                     if self._peers.failure_detector.state(contact.address) == "paused":
+                        unsure += 1
                         break
                     continue
                 except (UnknownVnode, NotReady):
+                    unsure += 1
                     break
                 if start is None:  # it has handed its arc to another vnode
+                    leavers += 1
                     break
                 return contact if self._vnode.id in Arc(start, contact.id) else None
+        if leavers and not unsure:
+            return None
         raise Busy("no vnode behind this one answers for an arc", after_ms=LOOK_AGAIN_MS)
 
     async def _refuse_if_alive(self, holder: Contact) -> None:

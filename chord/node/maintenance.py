@@ -114,11 +114,10 @@ class Upkeep:
         until a new predecessor has its part of the arc.
         """
         parts, woken_at = self._parts, self._node.woken_at
-        vnode, ring, has_replicas = parts.vnode.id, parts.vnode.ring, self._host.constants.replicas > 1
+        vnode, has_replicas = parts.vnode.id, self._host.constants.replicas > 1
         if parts.takeover.confirmed_at < woken_at.get(vnode, -math.inf):
             return
-        is_bounded = ring.predecessor is not None and ring.predecessor.id == parts.vnode.ownership.start
-        if not (has_replicas or is_bounded):
+        if not (has_replicas or parts.takeover.is_bounded):
             return
         has_stood_still = woken_at.pop(vnode, None) is not None
         if has_replicas:

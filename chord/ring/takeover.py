@@ -45,11 +45,12 @@ class Takeover:
         stabilizer: handles vnodes that turn out to be alive or down.
 
     Attributes:
-        confirmed_at: when the predecessor at the start of the arc was last asked, and replied with this vnode as the
-            head of its successor list. On Trio's clock; minus infinity before the first such reply.
+        confirmed_at: when the vnode at the start of the arc was last asked, and replied with this vnode as the head of
+            its successor list. Between the two there may be leaving vnodes without an arc. On Trio's clock; minus
+            infinity before the first such reply.
     """
 
-    __slots__ = ("_host", "_peers", "_ring", "_stabilizer", "_vnode", "confirmed_at")
+    __slots__ = ("_host", "_past_leavers", "_peers", "_ring", "_stabilizer", "_vnode", "confirmed_at")
 
     def __init__(self, vnode: Vnode, stabilizer: Stabilizer) -> None:
         self._vnode = vnode
@@ -58,6 +59,15 @@ class Takeover:
         self._peers = vnode.host.peers
         self._stabilizer = stabilizer
         self.confirmed_at = -math.inf
+        self._past_leavers: tuple[Point, Point] | None = None  # predecessor, and start of the arc before it
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the arc begins at the predecessor, or at the vnode with an arc before leaving predecessors."""
+        predecessor, start = self._ring.predecessor, self._vnode.ownership.start
+        if predecessor is None or start is None:
+            return False
+        return predecessor.id == start or (predecessor.id, start) == self._past_leavers
 
     async def refresh_predecessor(self) -> None:
         """Ask the predecessor for its pointers, copy its list, and adjust the arc.
@@ -93,12 +103,12 @@ class Takeover:
         self._vnode.preference_list.keep_in_sync(self._vnode.replicated())
         if own.start is None or own.giving is not None or own.epoch != seen:  # the reply may be older than the arc
             return
-        if predecessor.id == own.start:
+        if predecessor.id == own.start and reply.owned_from is not None:
             self._learn_boundary(predecessor, reply)
             if _names_as_head(reply, self._vnode.me):
                 self.confirmed_at = asked_at
         elif reply.owned_from is None:
-            await self._look_past(predecessor, reply)
+            await self._look_past(predecessor, reply, asked_at)
         elif between(own.start, predecessor.id, self._vnode.id):
             await self._shrink(predecessor, predecessor)
         elif _names_as_head(reply, self._vnode.me):
@@ -123,18 +133,27 @@ class Takeover:
         now, own = trio.current_time(), self._vnode.ownership
         own.learn_boundary(predecessor, reply.predecessors, now, keep_s, keeps_all=is_only_copy)
 
-    async def _look_past(self, predecessor: Contact, reply: GetRingReply) -> None:
+    async def _look_past(self, predecessor: Contact, reply: GetRingReply, asked_at: float) -> None:
         """Take over the arc before a leaving predecessor, if that arc has lost its owner.
 
         The predecessor owns nothing: it has handed its own arc to this vnode, and takes over no other arc. If the vnode
-        before it dies, that vnode's arc would otherwise stay without an owner until the leave ends. The leave cannot
-        end earlier, because the leaver's remaining records need an owner to go to.
+        before it dies, that vnode's arc would otherwise stay without an owner until the leave ends. So would the arc of
+        the predecessor, if this vnode restarted and resumed its arc from the predecessor on. The leave cannot end
+        earlier, because the leaver's remaining records need an owner to go to. If all other vnodes are leaving, this
+        vnode owns the whole circle.
+
+        Args:
+            predecessor: the leaving predecessor.
+            reply: its pointers.
+            asked_at: when it was asked, in seconds on Trio's clock.
         """
         own, epoch = self._vnode.ownership, self._vnode.ownership.epoch
         at, after, passed = predecessor, self._vnode.me, [predecessor.id]
         for _ in range(self._ring.r):
             before = reply.predecessor
-            if before is None or not _names_as_head(reply, after) or not between(self._vnode.id, before.id, at.id):
+            if before is None or not _names_as_head(reply, after):
+                return
+            if before.id != self._vnode.id and not between(self._vnode.id, before.id, at.id):
                 return
             try:
                 answer = await self._probe(before)
@@ -153,7 +172,10 @@ class Takeover:
         if is_gap and reply.owned_from is not None and _names_as_head(reply, after):
             await self._take_over(at, passed)
         if at.id == own.start:
+            self._past_leavers = (predecessor.id, at.id)
             self._learn_boundary(at, reply)
+            if _names_as_head(reply, after):
+                self.confirmed_at = asked_at
 
     def _wait_no_longer(self) -> None:
         """Stop waiting for owners that left or were down too long, and for dead leavers.
@@ -252,7 +274,7 @@ class Takeover:
             self._vnode.preference_list.keep_in_sync_by_owner(gap, known)
             is_single = self._host.constants.replicas == 1
             gained = own.take_over(owner, missed, trio.current_time(), had_only_copies=is_single)
-            if self._host.tell(gained) and is_single and len(dead) < len(is_gone):
+            if self._host.tell(gained) and is_single and (passed or len(dead) < len(is_gone)):
                 self._mark_only_copies_of_leavers(gap)
             for contact in dead:
                 if self._peers.is_dead(contact):

@@ -101,9 +101,9 @@ class Vnode:
 
         Args:
             request: `adopt` says whether the caller may adopt the pointers, `joins` whether it joins behind this vnode.
-            caller: while this vnode leaves and brings its records home, its predecessor may still adopt its list. The
-                replica sets before this vnode depend on that list. A vnode that joins behind this one may, too. This
-                vnode may wait for it to bring records home.
+            caller: its predecessor may adopt the list even while this vnode leaves and brings its records home. The
+                replica sets before this vnode depend on that list. So may a caller that joins, because this vnode may
+                wait for it to take records. At its goodbye, this vnode no longer answers the latter.
 
         Raises:
             Busy: the caller wants to adopt the pointers, and a step that discarded too many replies must finish first.
@@ -116,7 +116,7 @@ class Vnode:
         if request.adopt:
             is_before = ring.predecessor is not None and ring.predecessor.address == caller.address
             is_gone = self.state == "leaving" and self.ownership.start is None
-            if is_gone and not is_before and not request.joins:
+            if is_gone and not is_before and (self.host.is_ending or not request.joins):
                 raise Leaving("this vnode is leaving and cannot be a new successor", after_ms=RETRY_MS)
             if ring.busy_steps:
                 raise Busy("a protocol step is being completed", after_ms=RETRY_MS)
@@ -294,7 +294,8 @@ class Vnode:
         listed = {contact.id for contact in (*ring.successors, *ring.predecessors)} | self.host.vnodes.keys()
         for contact in contacts:
             is_gone = self.preference_list.is_forgotten(contact) or peers.is_known_to_have_left(contact)
-            if contact.id not in listed and not is_gone:
+            is_known = contact.id in listed or contact.id in peers.passive  # maybe at a newer address
+            if not (is_known or is_gone):
                 peers.passive.add(contact, peers.now())
 
     def note_neighbours(self) -> None:
