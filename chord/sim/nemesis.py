@@ -270,6 +270,7 @@ class Nemesis:
             self._cluster.disk(node.name).fail_next_sync()
             with suppress(ChordError):
                 await storage.commit(Batch([record]))
+            self._cluster.disk(node.name).mend()  # a store that refused the record has not synced
             if storage.failed is not None and storage.failed.is_set() and node in self._cluster.nodes:
                 self.schedule.count("disk failed")
                 await self.schedule.restart(node)
