@@ -199,15 +199,18 @@ def require_items(body: bytes, items_max: int) -> None:
     Raises:
         MalformedMessage: the body has more items, or it is not CBOR.
     """
-    if len(body) > items_max and _bytes_between_strings(body) > items_max:
+    if len(body) > items_max and _bytes_between_strings(body, items_max) > items_max:
         _count_items(body, items_max)
 
 
-def _bytes_between_strings(body: bytes) -> int:
-    """Return the size of a body without its long strings: an upper bound on its items."""
+def _bytes_between_strings(body: bytes, enough: int) -> int:
+    """Return the size of a body without its long strings: an upper bound on its items.
+
+    If there are more than `enough` such bytes, the rest is not read. So a hostile frame is refused soon.
+    """
     run_of_items = _items(b"{0,16384}")
     found = at = 0
-    while at < len(body):
+    while at < len(body) and found <= enough:
         run = run_of_items.match(body, at)
         assert run is not None  # it may be empty
         if run.end() == at:

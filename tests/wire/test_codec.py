@@ -853,6 +853,14 @@ def test_items_of_every_form_are_counted_up_to_the_limit(filler: bytes) -> None:
     assert is_refused(body, 2)
 
 
+def test_count_of_items_stops_soon_after_the_limit() -> None:
+    """The rest of a hostile frame costs no time: what follows the first items is not read."""
+    for filler in (b"\x80", b"\x58\x18" + b"\x80" * 24):
+        body = b"\x9a\x00\x01\x00\x00" + filler * 20_000 + b"\xff"  # no item begins with 0xff
+        with pytest.raises(MalformedMessage, match="more than 100 items"):
+            require_items(body, 100)
+
+
 ENDS = [b"\xff", b"\x9f", b"\x5f", b"\x1c", b"\x58", b"\x59\x01", b"\x58\x20", b"\x5b" + b"\xff" * 8]
 
 
