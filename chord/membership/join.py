@@ -350,12 +350,14 @@ class Membership:
             await self._refuse_if_alive(holder)
             raise Busy("the former holder of this id is being forgotten", after_ms=LOOK_AGAIN_MS)
         if self._vnode.ownership.start is None:
-            others, _ = await self._others_behind(p)
-            taker = await self._taker_of_my_arc([*others, p])
+            others, reply = await self._others_behind(p)
+            taker = await self._taker_of_my_arc(others, p)
             if self._vnode.ownership.start is not None:  # the Switch of an earlier attempt has arrived after all
                 await self._renounce_if_taken_back(others[0])
-            elif taker is None:
+            elif taker is None and reply.owned_from is not None:
                 self._own_again(p, others)
+            elif taker is None:  # the predecessor is leaving, and the arc of the vnode before it bounds this one
+                self._own_again(reply.predecessor or p, [*others, p])
             else:
                 await self._receive_arc(taker)  # the same way as any joiner
         if not self._ring.is_member:
@@ -364,21 +366,21 @@ class Membership:
             self._host.tell(self._ring.resume(p, others))
             self._learn_unreachable(reply)
 
-    def _own_again(self, predecessor: Contact, others: Iterable[Contact]) -> None:
-        """Own the arc from before the restart, or the part of it after the predecessor.
+    def _own_again(self, boundary: Contact, others: Iterable[Contact]) -> None:
+        """Own the arc from before the restart, or the part of it after another vnode.
 
-        If the predecessor stands before the start of that arc, the vnodes between them are dead. A takeover then
+        If that vnode stands before the start of the arc, the vnodes between them are dead or leaving. A takeover then
         extends the arc, and marks the parts of the dead vnodes as theirs. Without a memory of an arc, this vnode owns
-        everything after its predecessor.
+        everything after the other one.
 
         Args:
-            predecessor: the vnode directly before this one.
-            others: the next vnodes clockwise. A vnode that restarts as well may have owned the arc meanwhile.
+            boundary: the vnode directly before this one; if that one has no arc, the vnode before it.
+            others: vnodes that may have owned the arc meanwhile, or have records of it.
         """
         last = self.last
         start, before = last.start, last.before
-        if start is None or start == predecessor.id or between(start, predecessor.id, self._vnode.id):
-            start, before = predecessor.id, (predecessor,)
+        if start is None or start == boundary.id or between(start, boundary.id, self._vnode.id):
+            start, before = boundary.id, (boundary,)
         self._host.tell(self._vnode.ownership.resume(start, before, last.epoch))
         self._vnode.mark_only_copies(dict.fromkeys((*last.successors, *others)))
 
@@ -421,40 +423,49 @@ class Membership:
             raise Busy("no other vnode is left to ask", after_ms=LOOK_AGAIN_MS)
         return others, reply
 
-    async def _taker_of_my_arc(self, after: list[Contact]) -> Contact | None:
+    async def _taker_of_my_arc(self, others: list[Contact], predecessor: Contact) -> Contact | None:
         """Return the vnode that took this vnode's arc over while it was down, or None.
 
-        The first vnode in `after` that answers with an arc decides. If its arc contains this vnode's id, the result is
-        that vnode. Otherwise the result is None, and this vnode may own its old arc again. The result is also None if
-        all vnodes that are left have handed their arcs over: they are leaving, and wait for this vnode.
+        Of the vnodes behind this one, the first with an arc decides. If its arc contains this vnode's id, the result is
+        that vnode. Otherwise the result is None, and this vnode may own its old arc again. A vnode without an
+        arc is leaving. It names the vnodes behind it, which may be more than the predecessor's list has. If all vnodes
+        are leaving, they wait for this vnode, and the result is None, too.
 
         This vnode must not wait for the vnodes in between. A dead vnode never replies. A vnode that restarted at the
         same time may be waiting for this vnode. And no vnode replaces them until this vnode is back in its place.
 
         Args:
-            after: the vnodes behind this one, in ring order.
+            others: the vnodes that the predecessor lists behind this one, in ring order.
+            predecessor: the vnode before this one, which is asked last.
 
         Raises:
             Busy: no vnode behind this one answers for an arc.
         """
-        leavers, unsure = 0, 0
-        for contact in after:
+        known = {self._vnode.id, predecessor.id}
+        waiting = [contact for contact in others if contact.id not in known]
+        known.update(contact.id for contact in waiting)
+        has_leaver, is_sure, is_last = False, True, False
+        while not is_last:
+            is_last = not waiting
+            contact = predecessor if is_last else waiting.pop(0)
             while not self._peers.is_dead(contact):
                 try:
-                    start = (await self._peers.call(contact, GetRing(adopt=False), GetRingReply)).owned_from
+                    reply = await self._peers.call(contact, GetRing(adopt=False), GetRingReply)
                 except NO_REPLY:
-                    if self._peers.failure_detector.state(contact.address) == "paused":
-                        unsure += 1
-                        break
-                    continue
+                    if self._peers.failure_detector.state(contact.address) != "paused":
+                        continue
+                    is_sure = False
                 except (UnknownVnode, NotReady):
-                    unsure += 1
-                    break
-                if start is None:  # it has handed its arc to another vnode
-                    leavers += 1
-                    break
-                return contact if self._vnode.id in Arc(start, contact.id) else None
-        if leavers and not unsure:
+                    is_sure = False
+                else:
+                    if reply.owned_from is not None:
+                        return contact if self._vnode.id in Arc(reply.owned_from, contact.id) else None
+                    has_leaver = True
+                    further = [] if is_last else [c for c in reply.successors if c.id not in known]
+                    known.update(c.id for c in further)
+                    waiting += further
+                break
+        if has_leaver and is_sure:
             return None
         raise Busy("no vnode behind this one answers for an arc", after_ms=LOOK_AGAIN_MS)
 

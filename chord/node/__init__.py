@@ -458,14 +458,15 @@ class Node(TrioApi):
         holds.
         """
         has_left = self._how == "leave" and self._shutdown.has_handed_over(self._goodbye)
+        unheard: list[str] = []
         if has_left or self._how == "stop":
-            await self._shutdown.say(self._goodbye, has_left=has_left)
+            unheard = await self._shutdown.say(self._goodbye, has_left=has_left)
         elif self._how == "leave":
             await self._shutdown.say_back(self._goodbye)
         with trio.move_on_after(self._host.timing.leave_s):  # a disk that hangs must not keep the node from ending
             await self._saver.save(has_left=has_left)
         if has_left and self._goodbye:
-            await self._shutdown.linger(self._goodbye)
+            await self._shutdown.linger(self._goodbye, unheard)
         self._calls.stop_accepting()
         self._watchers.close()
         with trio.move_on_after(self._host.timing.drain_s):

@@ -6,11 +6,12 @@ the replica sets. Then every arc goes to its successor, and every record to its 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import trio
 
-from chord.errors import ChordError
+from chord.errors import ChordError, PeerUnreachable
 from chord.ids import Point
 from chord.node.services import VnodeServices
 from chord.replication.handoff import Handoff
@@ -28,6 +29,8 @@ class Shutdown:
         self._host = host
         self._parts = parts
         self._handoff = handoff
+        self._leave_by = math.inf  # when the time for the leave is over
+        self._refusing: set[str] = set()  # addresses that refused the latest connection
 
     def neighbours(self) -> tuple[str, ...]:
         """Return the addresses of the other nodes in the vnodes' ring pointers."""
@@ -70,7 +73,8 @@ class Shutdown:
 
         Concurrency: checkpoints. If it is cancelled, this node still has all that was not acknowledged.
         """
-        with trio.move_on_after(self._host.timing.leave_s):
+        self._leave_by = trio.current_time() + self._host.timing.leave_s
+        with trio.move_on_at(self._leave_by):
             await self._let_joins_end()
             await self._say_leaving()
             async with trio.open_nursery() as nursery:
@@ -110,7 +114,7 @@ class Shutdown:
         owns = any(vnode.ownership.start is not None for vnode in vnodes)
         return is_last or (not owns and self._handoff.is_done())
 
-    async def say(self, neighbours: tuple[str, ...], *, has_left: bool) -> None:
+    async def say(self, neighbours: tuple[str, ...], *, has_left: bool) -> list[str]:
         """Say goodbye to the neighbours, to the predecessors first.
 
         Until the predecessors know, their successor lists may need this node. On a leave, every vnode becomes "left"
@@ -119,24 +123,39 @@ class Shutdown:
         Args:
             neighbours: the addresses of all nodes to tell.
             has_left: announce a leave; otherwise a stop.
+
+        Returns:
+            The addresses of the nodes that did not confirm the goodbye.
         """
         vnodes = [parts.vnode for parts in self._parts.values()]
-        request: Request = Pausing(self._host.address)
-        if has_left:
-            partings = tuple(Parting(v.me, v.ring.successors) for v in vnodes if v.ring.is_member)
-            request = Departing(self._host.address, partings)
+        request = self._departing() if has_left else Pausing(self._host.address)
         before = [vnode.ring.predecessor for vnode in vnodes if vnode.ring.predecessor is not None]
         first = [contact.address for contact in before if contact.address != self._host.address]
-        await self._tell(first, request)
+        unheard = await self._tell(first, request)
         for vnode in vnodes if has_left else ():
             vnode.state = "left"
-        await self._tell([address for address in neighbours if address not in first], request)
+        return unheard + await self._tell([address for address in neighbours if address not in first], request)
 
-    async def linger(self, neighbours: tuple[str, ...]) -> None:
+    def _departing(self) -> Request:
+        vnodes = [parts.vnode for parts in self._parts.values() if parts.vnode.ring.is_member]
+        return Departing(self._host.address, tuple(Parting(vnode.me, vnode.ring.successors) for vnode in vnodes))
+
+    async def linger(self, neighbours: tuple[str, ...], unheard: list[str]) -> None:
         """After a leave, keep redirecting callers until every neighbour must have heard.
 
-        `neighbours` must not be empty.
+        If no neighbour has heard the goodbye, such as in a partition, repeat it until `leave_s` is over. Otherwise the
+        ring would wait for this node until an operator forgets it. A single neighbour suffices, because nodes that wait
+        for this node ask all others (`ring/merge.py`). The goodbye does not go again to
+        neighbours that have left, or that have ended.
+
+        Args:
+            neighbours: the addresses of all nodes to which the goodbye went; at least one.
+            unheard: those that did not confirm the goodbye.
         """
+        with trio.move_on_at(self._leave_by):
+            while set(unheard) >= set(neighbours) and (silent := [a for a in neighbours if not self._has_ended(a)]):
+                await trio.sleep(self._host.jitter(self._host.timing.stabilize_s))
+                unheard = [a for a in neighbours if a not in silent] + await self._tell(silent, self._departing())
         slowest = max(self._host.peers.failure_detector.timeout(address) for address in neighbours)
         await trio.sleep(2 * slowest + self._host.timing.stabilize_s)
 
@@ -149,9 +168,15 @@ class Shutdown:
         return unheard
 
     async def _tell_one(self, address: str, request: Request, unheard: list[str]) -> None:
+        self._refusing.discard(address)
         try:
             with trio.fail_after(min(GOODBYE_S, 2 * self._host.peers.failure_detector.timeout(address))):
                 await self._host.peers.call(address, request, Done)
-        except (ChordError, trio.TooSlowError):
+        except (ChordError, trio.TooSlowError) as error:
+            if isinstance(error, PeerUnreachable) and error.is_refused:
+                self._refusing.add(address)
             self._host.counters["goodbyes_unheard"] += 1
             unheard.append(address)
+
+    def _has_ended(self, address: str) -> bool:
+        return address in self._refusing or self._host.peers.failure_detector.state(address) == "left"

@@ -261,7 +261,7 @@ class Ownership:
 
         The gap lies between the predecessor and the arc. The caller has checked that the predecessor names this vnode
         as the head of its successor list. Each dead vnode owned the part of the gap that ends at its id, so that part
-        is marked with the dead vnode.
+        is marked with the dead vnode. The marks there from before a restart apply again.
 
         The vnodes may have died one after another. Then each of them had taken over the parts before its own. If N = 1,
         it may hold the only copies of writes there, so its mark begins at the predecessor.
@@ -288,8 +288,9 @@ class Ownership:
             if contact.id in gap:
                 marks.append(Mark(Arc(low, contact.id), contact, now))
                 low = low if had_only_copies else contact.id
+        marks += self._recalled(gap)
         gained = self._gain(predecessor.id, predecessor, "taken_over", self.epoch + 1, gap)
-        self.marks = (*marks, *self.marks)
+        self.marks = _distinct((*marks, *self.marks))
         self.doubt(gap)
         assert not self.check(), self.check()
         return gained

@@ -72,7 +72,7 @@ class Takeover:
     async def refresh_predecessor(self) -> None:
         """Ask the predecessor for its pointers, copy its list, and adjust the arc.
 
-        - The predecessor is at the start of this vnode's arc: the arc stays.
+        - The predecessor is at the start of this vnode's arc, and owns an arc: the arc stays.
         - The predecessor is inside the arc and answers for its own arc: the arc shrinks.
         - The predecessor is before the arc, this vnode is the head of its successor list, and the vnodes between are
           dead: this vnode takes their arcs over.
@@ -103,6 +103,8 @@ class Takeover:
         self._vnode.preference_list.keep_in_sync(self._vnode.replicated())
         if own.start is None or own.giving is not None or own.epoch != seen:  # the reply may be older than the arc
             return
+        if reply.owned_from is not None:
+            self._past_leavers = None
         if predecessor.id == own.start and reply.owned_from is not None:
             self._learn_boundary(predecessor, reply)
             if _names_as_head(reply, self._vnode.me):
@@ -136,11 +138,11 @@ class Takeover:
     async def _look_past(self, predecessor: Contact, reply: GetRingReply, asked_at: float) -> None:
         """Take over the arc before a leaving predecessor, if that arc has lost its owner.
 
-        The predecessor owns nothing: it has handed its own arc to this vnode, and takes over no other arc. If the vnode
-        before it dies, that vnode's arc would otherwise stay without an owner until the leave ends. So would the arc of
-        the predecessor, if this vnode restarted and resumed its arc from the predecessor on. The leave cannot end
-        earlier, because the leaver's remaining records need an owner to go to. If all other vnodes are leaving, this
-        vnode owns the whole circle.
+        The predecessor owns nothing: it has handed its arc over, and takes over no other arc. If the vnode before it
+        dies, that vnode's arc would otherwise stay without an owner until the leave ends. So would the arc of the
+        predecessor, if this vnode restarted and had not saved that it got the arc. The leave cannot end earlier,
+        because the leaver's remaining records need an owner to go to. If all other vnodes are leaving, this vnode owns
+        the whole circle.
 
         Args:
             predecessor: the leaving predecessor.
@@ -148,8 +150,8 @@ class Takeover:
             asked_at: when it was asked, in seconds on Trio's clock.
         """
         own, epoch = self._vnode.ownership, self._vnode.ownership.epoch
-        at, after, passed = predecessor, self._vnode.me, [predecessor.id]
-        for _ in range(self._ring.r):
+        at, after, passed = predecessor, self._vnode.me, [predecessor]
+        for _ in range(LIST_ENTRIES_MAX):  # more vnodes in a row may leave than a list names
             before = reply.predecessor
             if before is None or not _names_as_head(reply, after):
                 return
@@ -164,7 +166,7 @@ class Takeover:
             at, after, reply = before, at, answer
             if reply.owned_from is not None:
                 break
-            passed.append(at.id)
+            passed.append(at)
         if own.start is not None and reply.owned_from is not None and between(own.start, at.id, self._vnode.id):
             await self._shrink(at, predecessor)  # while this vnode was away, others owned a part of its arc
             return
@@ -237,7 +239,7 @@ class Takeover:
                 return
             owner = pointers.predecessor
 
-    async def _take_over(self, owner: Contact, passed: Collection[Point] = ()) -> None:
+    async def _take_over(self, owner: Contact, passed: Collection[Contact] = ()) -> None:
         """Take over the gap before the arc if every vnode known to stand in it is gone.
 
         If any of them lives, the nearest living vnode is announced as predecessor instead. Otherwise, if any of them is
@@ -250,8 +252,8 @@ class Takeover:
         Args:
             owner: the vnode before the gap. That is the predecessor, or a vnode separated from this one only by vnodes
                 without an arc.
-            passed: the ids of these vnodes without an arc. They are not asked, because they gave their arcs away, to
-                the dead vnodes.
+            passed: these vnodes without an arc. They are not asked, because they gave their arcs away, to the dead
+                vnodes or to this one.
         """
         own = self._vnode.ownership
         start, boundary, predecessor = own.start, own.boundary, self._ring.predecessor
@@ -261,7 +263,7 @@ class Takeover:
         # In a small ring, unreachable vnodes behind this one also stand before it.
         unreachable = [contact for contact, _ in self._vnode.preference_list.unreachable()]
         known = {c.id: c for c in (*unreachable, *([boundary] if boundary else []), *own.before) if c.id in gap}
-        known = {point: contact for point, contact in known.items() if point not in passed}
+        known = {point: contact for point, contact in known.items() if contact not in passed}
         is_gone = await self._are_gone([c for c in known.values() if c.id != self._vnode.id])
         living = [known[point] for point, gone in is_gone.items() if gone is False]
         if living:
@@ -275,7 +277,7 @@ class Takeover:
             is_single = self._host.constants.replicas == 1
             gained = own.take_over(owner, missed, trio.current_time(), had_only_copies=is_single)
             if self._host.tell(gained) and is_single and (passed or len(dead) < len(is_gone)):
-                self._mark_only_copies_of_leavers(gap)
+                self._mark_only_copies_of_leavers(gap, passed)
             for contact in dead:
                 if self._peers.is_dead(contact):
                     self._stabilizer.remember_unreachable(contact)
@@ -294,14 +296,19 @@ class Takeover:
                 return Arc(contact.id, me.id)
         return Arc(me.id, me.id)
 
-    def _mark_only_copies_of_leavers(self, gap: Arc) -> None:
-        """Mark a gap, so that this node fetches its records from the next node behind it.
+    def _mark_only_copies_of_leavers(self, gap: Arc, leavers: Iterable[Contact]) -> None:
+        """Mark a gap, so that this node fetches its records from leavers, and from the next node behind it.
 
         This method does not check N: the caller calls it only if N = 1. A leaver may have taken this vnode for dead,
-        and handed its records to that next node.
+        and handed its records to that next node. Or it still has them, and this vnode has lost its disk.
+
+        Args:
+            gap: the part of the arc that was taken over.
+            leavers: vnodes that are leaving and have given their arcs away.
         """
         behind = [c for c in self._ring.successors if c.address != self._host.address][:1]
-        self._vnode.ownership.mark(gap, behind, self._peers.now())
+        others = dict.fromkeys(c for c in (*behind, *leavers) if c.address != self._host.address)
+        self._vnode.ownership.mark(gap, others, self._peers.now())
 
     async def _are_gone(self, contacts: list[Contact]) -> dict[Point, bool | None]:
         """Ask all contacts at once whether they are dead or no longer members.

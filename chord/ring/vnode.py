@@ -103,7 +103,7 @@ class Vnode:
             request: `adopt` says whether the caller may adopt the pointers, `joins` whether it joins behind this vnode.
             caller: its predecessor may adopt the list even while this vnode leaves and brings its records home. The
                 replica sets before this vnode depend on that list. So may a caller that joins, because this vnode may
-                wait for it to take records. At its goodbye, this vnode no longer answers the latter.
+                wait for it to take records. At its goodbye, this vnode no longer answers a joiner.
 
         Raises:
             Busy: the caller wants to adopt the pointers, and a step that discarded too many replies must finish first.

@@ -9,16 +9,14 @@ import pytest
 import trio
 
 from chord import testing
-from chord.errors import Busy, Leaving
-from chord.membership.join import Membership
+from chord.errors import Leaving
 from chord.net.calls import Caller
 from chord.net.peers import Peers
 from chord.node import Node
-from chord.ring.takeover import Takeover
 from chord.ring.vnode import Vnode
 from chord.wire.messages import Contact, GetRing, GetRingReply, Reply, Request
-from tests.support.quorum import keep_disks, timing, until
-from tests.support.rings import get, only, patiently, put, virtual
+from tests.support.quorum import timing, until
+from tests.support.rings import only, virtual
 
 Answer = TypeVar("Answer", bound=Reply)
 
@@ -77,75 +75,6 @@ async def test_leaver_at_its_goodbye_refuses_a_joiner() -> None:
         with pytest.raises(Leaving):
             only(leaver).on_get_ring(GetRing(joins=True), Caller(""))
         leaver._host.is_ending = False
-
-
-# -- the node that got the leaver's arc restarts ---------------------------------------------------------
-
-
-async def heir_restarts(ids: tuple[int, ...], replicas: int) -> None:
-    """Let the vnode at 100 leave, restart its heir at 200, and require that the leave ends and all keys are there."""
-    async with testing.open_ring(len(ids), seed=1, bits=8, ids=ids, replicas=replicas) as ring:
-        keep_disks(ring)
-        leaver, heir = ring[ids.index(100)], ring[ids.index(200)]
-        keys = [b"%d" % number for number in range(40)]
-        for key in keys:
-            await put(leaver, key, key)
-        bring_home, is_back = leaver._handoff.bring_home, trio.Event()
-
-        async def bring_home_late(start: Contact) -> int:
-            await is_back.wait()
-            return await bring_home(start)
-
-        leaver._handoff.bring_home = bring_home_late  # type: ignore[method-assign]
-        leaver._begin_leave()
-        await until(lambda: only(leaver).ownership.start is None)
-        heir = await ring.restart(heir)
-        is_back.set()
-        with trio.fail_after(SOON_S):
-            await heir.ready()
-            await leaver.closed.wait()
-        assert leaver.state == "left"
-        with trio.fail_after(SOON_S):
-            for key in keys:
-                assert await patiently(lambda k=key: get(heir, k)) == (key,)  # type: ignore[misc]
-                await patiently(lambda k=key: put(heir, k, b"new"))  # type: ignore[misc]
-        assert ring.violations() == []
-
-
-@pytest.mark.parametrize("ids", [(100, 200), (10, 100, 200), (10, 50, 100, 200, 230)])
-@pytest.mark.parametrize("replicas", [1, 3])
-def test_leave_ends_soon_if_the_heir_restarts(ids: tuple[int, ...], replicas: int) -> None:
-    testing.run(heir_restarts, ids, replicas)
-
-
-async def look_no_further(takeover: Takeover, *args: object) -> None:
-    """Plant the bug: do not look past a predecessor without an arc."""
-
-
-def is_at_predecessor(takeover: Takeover) -> bool:
-    """Plant the bug: an arc behind a leaver has no bound, so N = 1 fetches no records."""
-    predecessor = takeover._ring.predecessor
-    return predecessor is not None and predecessor.id == takeover._vnode.ownership.start
-
-
-async def wait_for_an_owner(membership: Membership, after: list[Contact]) -> None:
-    """Plant the bug: wait although all others are leaving."""
-    raise Busy("no vnode answers for an arc", after_ms=250)
-
-
-@pytest.mark.parametrize(
-    ("owner", "name", "bug", "ids", "replicas"),
-    [
-        (Takeover, "_look_past", look_no_further, (10, 100, 200), 3),
-        (Takeover, "is_bounded", property(is_at_predecessor), (10, 100, 200), 1),
-        (Membership, "_taker_of_my_arc", wait_for_an_owner, (100, 200), 3),
-    ],
-)
-def test_planted_heir_that_blocks_a_leave_is_caught(
-    owner: type, name: str, bug: object, ids: tuple[int, ...], replicas: int
-) -> None:
-    with mock.patch.object(owner, name, bug), pytest.raises(trio.TooSlowError):
-        testing.run(heir_restarts, ids, replicas)
 
 
 # -- the leaver dies during a long join ---------------------------------------------------------------

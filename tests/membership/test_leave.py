@@ -20,9 +20,21 @@ from chord.ring.ownership import OwnerVerdict
 from chord.ring.preference_list import PreferenceList
 from chord.ring.takeover import Takeover
 from chord.ring.vnode import Vnode
+from chord.sim.messages import MessageNetwork
 from chord.stabilize import Stabilizer
 from chord.wire.messages import Contact, Done, GetRingReply, HandOver, Reply, Request
-from tests.support.quorum import back, clockwise, holding, key_at, read, ring_in_sync, timing, until, write
+from tests.support.quorum import (
+    back,
+    clockwise,
+    holding,
+    key_at,
+    read,
+    ring_in_sync,
+    timing,
+    until,
+    until_in_sync,
+    write,
+)
 from tests.support.rings import in_order, only, virtual
 
 SOON_S = 4.0  # shorter than the time of any leave
@@ -369,9 +381,9 @@ async def remembered_after_a_late_answer() -> list[Contact]:
                 await until(lambda: peers.is_known_to_have_left(contact))
             return reply
 
-        async def say_when_answered(neighbours: tuple[str, ...], *, has_left: bool) -> None:
+        async def say_when_answered(neighbours: tuple[str, ...], *, has_left: bool) -> list[str]:
             await answered.wait()
-            await say(neighbours, has_left=has_left)
+            return await say(neighbours, has_left=has_left)
 
         peers.call = call_late  # type: ignore[method-assign, assignment]
         leaver._shutdown.say = say_when_answered  # type: ignore[method-assign]
@@ -406,3 +418,40 @@ def test_planted_passive_list_with_nodes_that_left_is_caught(monkeypatch: pytest
     monkeypatch.setattr(RingMerge, "_seek", ask_no_node)
     with pytest.raises(AssertionError):
         no_node_waits_for_leavers()
+
+
+async def waited_for_after_a_leave(*, is_heard_late: bool) -> set[str]:
+    """Let a node say goodbye while it is cut off for three seconds; return the nodes that the others wait for."""
+    async with testing.open_ring(5, seed=3, network=MessageNetwork(3)) as ring:  # loses what a partition stops
+        await until_in_sync(ring)
+        leaver, *others = clockwise(ring, b"key")
+        say, linger = leaver._shutdown.say, leaver._shutdown.linger
+
+        async def say_cut_off(neighbours: tuple[str, ...], *, has_left: bool) -> list[str]:
+            ring.network.partition([leaver.name])
+            return await say(neighbours, has_left=has_left)
+
+        async def linger_only(neighbours: tuple[str, ...], unheard: list[str]) -> None:
+            await linger(neighbours, [])
+
+        leaver._shutdown.say = say_cut_off  # type: ignore[method-assign]
+        if not is_heard_late:
+            leaver._shutdown.linger = linger_only  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(leaver.leave)
+            await until(lambda: only(leaver).state == "left")
+            await trio.sleep(3)
+            ring.network.heal()
+        assert leaver.state == "left"
+        await trio.sleep(60)
+        return {contact.address for node in others for contact in node._host.peers.passive.contacts()}
+
+
+@virtual
+async def test_leaver_in_a_partition_repeats_its_goodbye() -> None:
+    assert await waited_for_after_a_leave(is_heard_late=True) == set()
+
+
+@virtual
+async def test_planted_leaver_that_says_goodbye_once_is_caught() -> None:
+    assert await waited_for_after_a_leave(is_heard_late=False)

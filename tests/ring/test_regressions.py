@@ -516,7 +516,7 @@ async def test_late_switch_counts_while_a_restarted_node_looks_up() -> None:
         node, before = by_id(ring, C), only(by_id(ring, B)).me
         own, membership = only(node).ownership, node._parts[Point(C)].membership
 
-        async def no_taker(after: list[Contact]) -> None:
+        async def no_taker(others: list[Contact], predecessor: Contact) -> None:
             own.receive(Arc(Point(B), Point(C)), own.epoch + 1, before, [])
 
         own.renounce()
