@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar
 
+import msgspec
 import trio
 
 from chord.errors import NO_REPLY, ChordError, IndefiniteError, LookupFailed, NotOwner, PeerUnreachable, UnknownVnode
@@ -279,6 +280,8 @@ class Lookups:
             except ChordError as error:
                 if error.is_retryable:
                     path.refusal = error
+                    if error.peer is not None:
+                        self._note_unasked(path, error.peer, candidate.contact, sent)
                     return None
                 if path.doubt is not None and not isinstance(error, IndefiniteError):
                     raise path.doubt from error
@@ -289,6 +292,15 @@ class Lookups:
                     self.arcs.learn(path.key, candidate.contact, start)
                 return reply, candidate.via, 1000 * (trio.current_time() - sent)
         return None
+
+    def _note_unasked(self, path: Path, former: Contact, heir: Contact, sent: float) -> None:
+        """Add the former owner to the hops: it is down, so the way went around it, and no vnode has replaced it."""
+        hop = self._router.hop(
+            Candidate(former, Via("predecessor")), path.key, path.began, sent, PeerUnreachable(NOT_ASKED)
+        )
+        if not self._peers.is_doubtful(former):  # this node has not called it lately
+            hop = msgspec.structs.replace(hop, outcome=f"{NOT_ASKED}; {heir.address} found it down")
+        path.hops.append(hop)
 
     async def _call(self, to: Contact, request: Request, expect: type[R]) -> R:
         if request.patient and to.address != self._host.address:

@@ -131,6 +131,18 @@ class Ownership:
                 return OwnerVerdict("moved", moved.to)
         return OwnerVerdict("foreign")
 
+    def former_owner(self, point: int) -> Contact | None:
+        """Return the vnode that was last known to own a point before this arc, if any.
+
+        This is the nearest of the known vnodes between the point and the arc.
+        """
+        found = None
+        for contact in self.before:
+            if contact.id != point and not between(point, contact.id, self.me.id):
+                break
+            found = contact
+        return found
+
     def is_owner(self, point: int) -> bool:
         """Return whether this vnode answers for a point now.
 

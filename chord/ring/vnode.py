@@ -456,7 +456,7 @@ class Vnode:
         """Return the verdict on a key that this vnode answers for.
 
         Raises:
-            Busy: the key's arc is changing hands, or its owner is dead and not yet replaced. The caller retries.
+            Busy: the key's arc is changing hands, or its dead owner, `peer` if known, is not replaced yet. Retry.
             NotOwner: another vnode answers for the key; `peer`, if set, is closer to the owner.
             OwnerDown: the owner paused and keeps the only copy.
         """
@@ -478,7 +478,7 @@ class Vnode:
         outside = [c for c in (predecessor, *self.ring.predecessors[1:]) if own is None or c.id not in own]
         predecessor = outside[0] if outside else predecessor
         if between(predecessor.id, key, self.id) or key == self.id:
-            raise Busy("the arc has no owner yet", after_ms=RETRY_MS)
+            raise Busy("the arc has no owner yet", peer=self.ownership.former_owner(key), after_ms=RETRY_MS)
         before = outside[1].id if len(outside) > 1 else None
         is_its_key = before is None or key in Arc(before, predecessor.id)
         if is_its_key and peers.failure_detector.state(predecessor.address) == "paused":
@@ -489,7 +489,8 @@ class Vnode:
                 after_ms=int(1000 * max(0.0, peers.now() - since)),
             )
         if peers.is_dead(predecessor):
-            raise Busy("the predecessor is dead and not yet replaced", after_ms=RETRY_MS)
+            peer = predecessor if is_its_key else None
+            raise Busy("the predecessor is dead and not yet replaced", peer=peer, after_ms=RETRY_MS)
         raise NotOwner("another vnode's arc", peer=predecessor)
 
     def status(self, keys: int) -> VnodeInfo:

@@ -11,6 +11,7 @@ from chord.cli.trace import Size, print_trace, rows
 from chord.errors import OwnerDown
 from chord.ids import Circle, Point
 from chord.node import Node
+from chord.ring.lookup import Lookups
 from chord.ring.routing import Path
 from chord.testing import TestRing, open_ring, run
 from chord.wire.messages import HopTrace, Trace, Via
@@ -18,20 +19,21 @@ from tests.support.cli import CannedRing, Run
 from tests.support.statuses import contact, worked_trace
 
 
-async def trace_with_dead_owner(memory: TestRing, owner: Node) -> Trace:
-    """Look up a key after its owner has stopped answering."""
+async def trace_with_dead_owner(memory: TestRing, owner: Node, after_s: float = 0.0) -> Trace:
+    """Look up a key some time after its owner has stopped answering."""
     key = owner.contact.id
     start = next(node for node in memory.nodes if node is not owner)
     memory.network.freeze(owner.address.partition(":")[0])
+    await trio.sleep(after_s)
     with trio.fail_after(60):
         return await start.lookup(key_id=key)
 
 
-def frozen_owner(seed: int, nodes: int) -> tuple[Trace, str]:
+def frozen_owner(seed: int, nodes: int, after_s: float = 0.0) -> tuple[Trace, str]:
     async def main() -> tuple[Trace, str]:
         async with open_ring(nodes, seed=seed) as memory:
             owner = memory[nodes - 1]
-            return await trace_with_dead_owner(memory, owner), owner.address
+            return await trace_with_dead_owner(memory, owner, after_s), owner.address
 
     return run(main, seed=seed)
 
@@ -53,6 +55,24 @@ def test_trace_has_a_line_for_a_dead_owner_with_the_reason(seed: int, nodes: int
     *_, last = rows(Circle(160), trace, {}, with_bars=False)
     waited_s = (trace.duration_ms - trace.owner_rtt_ms - times[-1]) / 1000
     assert last[7] == f"owner; for {waited_s:.1f} s before, no node answered for the key"
+
+
+@pytest.mark.parametrize(("nodes", "after_s"), [(4, 1.0), (4, 2.0), (16, 1.5), (40, 1.5)])
+def test_trace_names_a_dead_owner_that_was_not_asked(nodes: int, after_s: float) -> None:
+    """The other nodes know by then that it is down, so the way goes around it, and its arc has no owner yet."""
+    trace, owner = frozen_owner(1, nodes, after_s)
+    (line,) = [hop for hop in trace.hops if hop.contact.address == owner]
+    assert line.is_dead
+    assert line.outcome.startswith("not asked; ")
+    assert trace.timeouts == 0
+    *_, last = rows(Circle(160), trace, {}, with_bars=False)
+    assert "before, no node answered for the key" in last[7]
+
+
+def test_planted_lookup_that_leaves_out_the_dead_owner_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lookups, "_note_unasked", lambda *args: None)
+    with pytest.raises(ValueError, match="not enough values"):
+        test_trace_names_a_dead_owner_that_was_not_asked(4, 1.0)
 
 
 def test_trace_shows_a_dead_hop_behind_the_hop_that_named_it() -> None:
