@@ -183,8 +183,8 @@ class PeerUnreachable(DefiniteError):
         is_unknown: no host has that name.
         is_late: the caller's deadline passed before the request was sent.
         is_taken: a program at the address took the connection, and did not answer as a node does.
-        is_own: this node made the error about itself, because its disk hangs. So its reply to the caller is this
-            error; see `retold`.
+        is_own: the process made the error about itself. The disk of a node hangs, and its reply to the caller is this
+            error; see `retold`. Or a client has run out of file descriptors.
         is_answer: the unreachable node itself sent this error. Its disk hangs, or it refused the stream for lack of a
             resource.
         is_ended: the calling node has ended; nothing is known of the peer.

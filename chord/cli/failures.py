@@ -138,6 +138,8 @@ def explain(error: errors.ChordError, entry: str, command: str = "", option: str
 
 def _explained(error: errors.ChordError) -> Failure:
     """Return an error as a `Failure` with the hint of the table, to be formatted."""
+    if isinstance(error, errors.PeerUnreachable) and error.is_own:
+        return Failure(error.message, "Raise the limit, for example: ulimit -n 1024", UNREACHABLE, error.word)
     if isinstance(error, errors.PeerUnreachable) and error.is_unknown:
         return Failure(error.message, _NO_SUCH_HOST, UNREACHABLE, error.word)
     if isinstance(error, errors.PeerUnreachable) and error.is_taken:

@@ -10,6 +10,7 @@ that knows asyncio.
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -29,6 +30,7 @@ from chord.client.session import (
     MakeCalls,
     Outcome,
     Timed,
+    out_of_files,
 )
 from chord.config import Limits, to_dial
 from chord.errors import ChordError, DeadlineExceeded, InvalidRequest, PeerUnreachable, UseBulk
@@ -392,6 +394,8 @@ def _unreachable(address: str, error: OSError | UnicodeError) -> PeerUnreachable
         return PeerUnreachable(f"{address}: the host is unknown ({reason})", is_unknown=True)
     if isinstance(error, TimeoutError):
         return PeerUnreachable(f"no answer from {address} (no connection in time)", is_late=True)
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return out_of_files(address)
     is_refused = isinstance(error, ConnectionRefusedError)
     reason = "connection refused" if is_refused else str(error.strerror or error).lower()
     return PeerUnreachable(f"no answer from {address} ({reason})", is_refused=is_refused)

@@ -29,7 +29,7 @@ from chord.client.results import (
     to_ttl_ms,
     to_value,
 )
-from chord.client.session import ClientCall, ClientOperation, ClientSession, MakeCalls, Outcome, error_of_all
+from chord.client.session import ClientCall, ClientOperation, ClientSession, MakeCalls, Outcome, error_of_all, of_peer
 from chord.config import split_address
 from chord.errors import (
     ChordError,
@@ -548,7 +548,7 @@ class Operations:
             named: list[str] = []
             for address, outcome in zip(now, outcomes, strict=True):
                 if isinstance(outcome, ChordError):
-                    found[address] = outcome
+                    found[address] = of_peer(outcome)
                 elif outcome.ring in (None, ring or outcome.ring):
                     ring = ring or outcome.ring
                     found[outcome.address] = outcome

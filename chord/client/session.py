@@ -8,6 +8,7 @@ after the operation's deadline, `Timed` throws `DeadlineExceeded` into the opera
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -197,6 +198,20 @@ def telling(before: ChordError | None, now: ChordError, *, is_write: bool = True
     if not isinstance(now, IndefiniteError):
         return before
     return before if isinstance(now, NO_REPLY) and not isinstance(before, NO_REPLY) else now
+
+
+def of_peer(error: ChordError) -> ChordError:
+    """Return an error of a peer, and raise an error that this process made about itself."""
+    if isinstance(error, PeerUnreachable) and error.is_own:
+        raise error
+    return error
+
+
+def out_of_files(address: str) -> PeerUnreachable:
+    """Return the error for a node that this process cannot call, because it may open no more files."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    said = f"cannot call {address}: this process has run out of file descriptors; its limit is {limit} (ulimit -n)"
+    return PeerUnreachable(said, is_own=True)
 
 
 def error_of_all(failures: Mapping[str, Outcome]) -> ChordError:

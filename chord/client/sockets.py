@@ -14,6 +14,7 @@ import socket
 from time import monotonic
 from typing import Literal
 
+from chord.client.session import out_of_files
 from chord.config import Limits, to_dial
 from chord.errors import ChordError, DeadlineExceeded, MalformedMessage, PeerLost, PeerUnreachable
 from chord.ids import Point
@@ -70,7 +71,11 @@ class Link:
             self._close_socket()
             try:
                 self._socket = socket.socket(family, socket.SOCK_STREAM)
-            except OSError as error:  # no file descriptor is left, or the machine lacks this address family
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self.close()
+                    raise out_of_files(self.address) from None
+                # The machine lacks this address family.
                 reason = str(error.strerror).lower()
                 continue
             self._socket.setblocking(False)

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -329,6 +330,27 @@ def test_node_without_descriptors_names_the_cause_itself(run: Run, args: tuple[s
         ended = run(*(address if arg == "@" else arg for arg in args), "--node", address)
         thread.join()
     assert (ended.code, "no descriptor is left. Give that node the missing" in ended.err) == (4, True), ended.err
+
+
+@pytest.mark.parametrize("command", ["check", "status", "members"])
+def test_client_without_descriptors_blames_its_own_limit(
+    run: Run, canned: CannedRing, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """The nodes are well, so no hint may advise to forget them."""
+    made, real = count(), socket.socket
+
+    def second_fails(*args: Any, **kwargs: Any) -> socket.socket:
+        if next(made):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(*args, **kwargs)
+
+    scarce = SimpleNamespace(**{**vars(socket), "socket": second_fails})
+    monkeypatch.setattr("chord.client.sockets.socket", scarce)
+    ended = run(command)
+    assert (ended.code, ended.out) == (4, "")
+    assert "this process has run out of file descriptors; its limit is" in ended.err
+    assert "ulimit -n 1024" in ended.err
+    assert "forget" not in ended.err
 
 
 def test_node_with_a_hung_disk_is_not_said_to_be_down(run: Run, canned: CannedRing) -> None:
