@@ -81,7 +81,8 @@ _TABLE: tuple[tuple[type[errors.ChordError], int, str], ...] = (
     (errors.RecordTooLarge, QUORUM, _SETTLE),
     (errors.QuorumFailed, QUORUM, _FEWER),
     (errors.TooFewReplicas, QUORUM, _FEWER),
-    (errors.WritesRefused, QUORUM, "Make room on the disk of that node; it then takes writes again by itself"),
+    (errors.WritesRefused, QUORUM, "Make room on the disk of that node, at least 4 MiB (free_bytes_min); it then takes "
+     "writes again by itself"),
     (errors.ClocksDiffer, QUORUM, "Set the clocks right: chord status names the nodes. Or put the value without --ttl"),
     (errors.VersionConflict, CONFLICT, "The context comes from: chord get KEY --all --context FILE"),
     (errors.DeadlineExceeded, TIMEOUT, "Give it longer: --timeout S. " + _LATER),

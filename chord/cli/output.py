@@ -80,8 +80,13 @@ class Out:
     def line(self, text: str = "") -> None:
         """Print a line of data on stdout.
 
-        If `as_table`, control characters are escaped, so that data cannot steer the terminal.
+        If `as_table`, control characters are escaped, so that data cannot steer the terminal. On a terminal, the line
+        takes the place of a progress line.
         """
+        if self._clear and sys.stdout.isatty():
+            sys.stderr.write(self._clear)
+            sys.stderr.flush()
+            self._clear = ""
         print(printable(text) if self.as_table else text, file=sys.stdout)
 
     def sentence(self, text: str) -> None:

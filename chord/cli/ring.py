@@ -21,6 +21,9 @@ from chord.wire.messages import Status
 
 SUCCESSORS_SHOWN = 4
 
+ENOUGH_S = 1.0
+"""Time for an answer, in seconds. Within less, a node that is up may not answer."""
+
 
 def failures_taken(nodes: int) -> str:
     """Return in words how many node failures a ring of up to r + 1 nodes tolerates."""
@@ -72,7 +75,7 @@ def status_command(target: Target) -> int:
             out.sentence(_membership(nodes))
     left = who_left(nodes)
     unreachable = sum(isinstance(error, NO_REPLY) for address, error in crawl.errors.items() if address not in left)
-    for warning in _warnings(nodes, unreachable):
+    for warning in _warnings(nodes, unreachable, target.timeout_s):
         out.note(warning)
     for address, error in crawl.errors.items():
         out.note(f"{address}: {'has left' if address in left else error.message.removeprefix(f'{address}: ')}")
@@ -234,10 +237,10 @@ def clock_warnings(nodes: list[Status]) -> list[str]:
     return [f"Clocks differ by {skew_ms / 1000:.0f} s{which}{refused}"]
 
 
-def _warnings(nodes: list[Status], unreachable: int) -> list[str]:
+def _warnings(nodes: list[Status], unreachable: int, timeout_s: float) -> list[str]:
     """Return the warnings for an operator.
 
-    `unreachable` counts the members that do not answer.
+    `unreachable` counts the members that did not answer within `timeout_s` seconds.
     """
     found = [f"{node.name} is degraded: {why}" for node in nodes for why in node.troubles]
     if damaged := sum(node.damaged for node in nodes):
@@ -250,8 +253,11 @@ def _warnings(nodes: list[Status], unreachable: int) -> list[str]:
     if len(nodes) < (needed := min(quorum, len(nodes) + unreachable)):
         everyone = counted(len(nodes) + unreachable, "node")
         answer = "answers" if len(nodes) == 1 else "answer"
-        what = f"Only {len(nodes)} of {everyone} {answer}, and a write quorum is {needed}"
-        found.append(f"{what}: writes fail until more answer")
+        what = f"Only {len(nodes)} of {everyone} {answer}"
+        if timeout_s < ENOUGH_S:
+            found.append(f"{what} within {timeout_s:g} s. Give the others more time: --timeout")
+        else:
+            found.append(f"{what}, and a write quorum is {needed}: writes fail until more answer")
     elif len(nodes) < quorum:
         found.append(f"The ring has {have}, fewer than its write quorum of {quorum}: a write is on {have} only")
     return found

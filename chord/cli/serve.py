@@ -221,26 +221,32 @@ async def _until_ready(node: Node, reasons: Mapping[str, str]) -> None:
         with trio.move_on_after(patience_s):
             await _ready_or_refused(node)
             return
-        why = await _why_not_ready(node.config, reasons)
+        why = await _why_not_ready(node.config, node.address, reasons)
         seconds = duration(trio.current_time() - began)
         _say(f"{node.name} is not in the ring yet after {seconds} and goes on trying {why}")
         patience_s = AGAIN_S
 
 
-async def _why_not_ready(config: NodeConfig, reasons: Mapping[str, str]) -> str:
-    """Return the reasons in brackets, and a question that leads to the remedy if the node joins."""
+async def _why_not_ready(config: NodeConfig, own: str, reasons: Mapping[str, str]) -> str:
+    """Return the reasons in brackets, and a question that leads to the remedy if the node joins.
+
+    `own` is the address of the node.
+    """
     if config.advertise is not None and (error := await _unreachable(config.advertise)):
         return f"(the advertised address {config.advertise} does not lead to this node: {error})"
     if not config.join:
         return "(resuming)"
-    known = "; ".join(f"{address}: {reasons.get(address, 'no answer yet')}" for address in config.join)
-    return f"({known}). Does --join name a node of the ring?"
+    known = {address: reasons.get(address, "no answer yet") for address in config.join}
+    for address in config.join:
+        if address not in reasons and not await _unreachable(address, own):
+            known[address] = "that is this node itself"
+    return f"({'; '.join(f'{at}: {why}' for at, why in known.items())}). Does --join name a node of the ring?"
 
 
-async def _unreachable(address: str) -> str:
+async def _unreachable(address: str, own: str = "") -> str:
     """Return why this node does not answer at an address, or "" if it does.
 
-    The test connection is opened from this process.
+    The test connection is opened from this process. `own` is the address that the node advertises; default: `address`.
     """
     try:
         with trio.fail_after(REACH_S):
@@ -250,7 +256,7 @@ async def _unreachable(address: str) -> str:
         return error.message.removeprefix(f"{address}: ")
     except trio.TooSlowError:
         return f"no answer in {REACH_S:g} s"
-    return "" if node.pid == os.getpid() and node.address == address else f"{node.name} answers there"
+    return "" if node.pid == os.getpid() and node.address == (own or address) else f"{node.name} answers there"
 
 
 async def _ready_or_refused(node: Node) -> None:

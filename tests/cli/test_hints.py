@@ -184,19 +184,19 @@ async def test_listen_error_names_the_address_in_use() -> None:
 async def test_wrong_advertised_address_is_named_as_the_cause() -> None:
     wrong, contact = UNUSED, "127.0.0.1:1"
     joining = NodeConfig(listen="127.0.0.1:0", advertise=wrong, join=(contact,))
-    why = await serve._why_not_ready(joining, {})
+    why = await serve._why_not_ready(joining, "127.0.0.1:9", {})
     assert why == f"(the advertised address {wrong} does not lead to this node: connection refused)"
     plain = NodeConfig(listen="127.0.0.1:0", join=(contact, "127.0.0.1:2"))
-    why = await serve._why_not_ready(plain, {contact: "connection refused"})
+    why = await serve._why_not_ready(plain, "127.0.0.1:9", {contact: "connection refused"})
     assert why == "(127.0.0.1:1: connection refused; 127.0.0.1:2: no answer yet). Does --join name a node of the ring?"
-    assert await serve._why_not_ready(NodeConfig(listen="127.0.0.1:0"), {}) == "(resuming)"
+    assert await serve._why_not_ready(NodeConfig(listen="127.0.0.1:0"), "127.0.0.1:9", {}) == "(resuming)"
 
 
 async def test_joining_node_repeats_why_it_is_not_ready(
     autojump_clock: trio.testing.MockClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Joining:
-        config, name = NodeConfig(join=("127.0.0.1:1",)), "n7"
+        config, name, address = NodeConfig(join=("127.0.0.1:1",)), "n7", "127.0.0.1:7"
 
         async def ready(self) -> None:
             await trio.sleep_until(began + 23)

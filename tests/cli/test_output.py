@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from itertools import pairwise
 
 import msgspec
@@ -164,6 +165,23 @@ def test_progress_is_shown_on_terminals_only_and_keeps_notes(capsys: pytest.Capt
 )  # fmt: skip
 def test_time_left_is_extrapolated(elapsed_s: float, done: int, total: int | None, text: str) -> None:
     assert time_left(elapsed_s, done, total) == text
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_line_of_data_erases_a_progress_line_of_the_same_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_terminal: bool
+) -> None:
+    out = Out()
+    out.is_live = True
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    with out.progress("scan", 10) as show:
+        out.line("a")
+        assert capsys.readouterr().err == "", "there is nothing to erase"
+        show(1)
+        shown = capsys.readouterr().err
+        out.line("b")
+        assert capsys.readouterr().err == (CLEAR if is_terminal else "")
+    assert shown.startswith(CLEAR)
 
 
 def test_progress_shows_the_amount_done_and_the_time_left(
