@@ -165,13 +165,13 @@ def _lacking(cursor: Cursor) -> ChordError:
 def contacts_in(node: Status) -> list[Contact]:
     """Return all vnodes that a node's status names, such as its neighbours and fingers.
 
-    A vnode may occur several times. Vnodes of the node itself may occur, too.
+    A vnode may occur several times, also of the node itself. Former receivers of its arcs, which may be gone, do not.
     """
     contacts: list[Contact] = []
     for vnode in node.vnodes:
         contacts += [vnode.predecessor] if vnode.predecessor else []
         contacts += [*vnode.successors, *vnode.predecessors, *(run.contact for run in vnode.fingers)]
-        contacts += [arc.peer for arc in vnode.arcs if arc.peer]
+        contacts += [arc.peer for arc in vnode.arcs if arc.peer and arc.state != "moved"]
     for replica_set in node.sets:
         contacts += replica_set.members
     return [*contacts, *node.known]

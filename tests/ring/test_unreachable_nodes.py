@@ -184,6 +184,22 @@ def test_planted_goodbye_that_outlives_a_return_is_caught(monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 @virtual
+async def test_forgotten_nodes_are_no_members_any_more() -> None:
+    """Nodes that gave arcs to them remember that, to redirect callers; that is no reason to list them."""
+    async with testing.open_ring(4, seed=1) as ring:
+        lost = ring.nodes[2:]
+        for node in lost:
+            await ring.kill(node)
+        first = ring[0]
+        await until(lambda: only(first).ring.successor.address == ring[1].address)
+        for node in lost:
+            await first.remove_node(node.address)
+        peers = {arc.peer.address for node in ring.nodes for arc in only(node).ownership.arcs() if arc.peer}
+        assert peers & {node.address for node in lost}, "they have got arcs"
+        assert set(await first.members()) == {node.address for node in ring.nodes}
+
+
+@virtual
 async def test_forget_of_a_reused_address_gives_up_the_former_node() -> None:
     async with cluster(seed=1, sync_delay=flash, timing=TIMING) as machines:
         lone, *dead = await alone_without_the_value(machines)
