@@ -29,7 +29,7 @@ class Shutdown:
         self._host = host
         self._parts = parts
         self._handoff = handoff
-        self._leave_by = math.inf  # when the time for the leave is over
+        self._leave_by = -math.inf  # when the time for the leave is over
         self._refusing: set[str] = set()  # addresses that refused the latest connection
 
     def neighbours(self) -> tuple[str, ...]:
@@ -143,21 +143,32 @@ class Shutdown:
     async def linger(self, neighbours: tuple[str, ...], unheard: list[str]) -> None:
         """After a leave, keep redirecting callers until every neighbour must have heard.
 
-        If no neighbour has heard the goodbye, such as in a partition, repeat it until `leave_s` is over. Otherwise the
-        ring would wait for this node until an operator forgets it. A single neighbour suffices, because nodes that wait
-        for this node ask all others (`ring/merge.py`). The goodbye does not go again to
-        neighbours that have left, or that have ended.
+        If no neighbour that stays has heard the goodbye, such as in a partition, repeat it until `leave_s` is over.
+        Otherwise the ring would wait for this node until an operator forgets it. One neighbour suffices, because nodes
+        that wait for this node ask all others (`ring/merge.py`). A neighbour that refused the connection may restart,
+        so it gets the goodbye once more in the end.
 
         Args:
             neighbours: the addresses of all nodes to which the goodbye went; at least one.
             unheard: those that did not confirm the goodbye.
         """
         with trio.move_on_at(self._leave_by):
-            while set(unheard) >= set(neighbours) and (silent := [a for a in neighbours if not self._has_ended(a)]):
+            while not self._is_heard(neighbours, unheard):
+                silent = [address for address in unheard if not self._has_ended(address)]
+                if not silent:
+                    break
                 await trio.sleep(self._host.jitter(self._host.timing.stabilize_s))
-                unheard = [a for a in neighbours if a not in silent] + await self._tell(silent, self._departing())
+                still = await self._tell(silent, self._departing())
+                unheard = [a for a in unheard if a not in silent or a in still]
         slowest = max(self._host.peers.failure_detector.timeout(address) for address in neighbours)
         await trio.sleep(2 * slowest + self._host.timing.stabilize_s)
+        if not self._is_heard(neighbours, unheard):
+            await self._tell(unheard, self._departing())
+
+    def _is_heard(self, neighbours: Iterable[str], unheard: list[str]) -> bool:
+        """Return whether a neighbour that does not leave itself has confirmed the goodbye."""
+        leaving = {address for parts in self._parts.values() for address in parts.vnode.preference_list.retiring}
+        return any(a not in unheard and a not in leaving and not self._has_ended(a) for a in neighbours)
 
     async def _tell(self, addresses: Iterable[str], request: Request) -> list[str]:
         """Send a request to other nodes at the same time, once. Return the addresses that did not confirm it."""

@@ -452,6 +452,39 @@ async def test_leaver_in_a_partition_repeats_its_goodbye() -> None:
     assert await waited_for_after_a_leave(is_heard_late=True) == set()
 
 
+async def waited_for_after_two_leaves() -> set[str]:
+    """Let two neighbours say goodbye while both are cut off together; return the nodes that the others wait for."""
+    async with testing.open_ring(6, seed=3, network=MessageNetwork(3)) as ring:
+        await until_in_sync(ring)
+        *leavers, others = *clockwise(ring, b"key")[:2], clockwise(ring, b"key")[2:]
+        await begin_leave_without_end(*leavers)
+        ring.network.partition([leaver.name for leaver in leavers])
+        for leaver in leavers:
+            leaver._handoff.count = lambda: 0
+        await until(lambda: {only(leaver).state for leaver in leavers} == {"left"})
+        await trio.sleep(2)
+        ring.network.heal()
+        for leaver in leavers:
+            await leaver.closed.wait()
+        assert {leaver.state for leaver in leavers} == {"left"}
+        await trio.sleep(60)
+        return {contact.address for node in others for contact in node._host.peers.passive.contacts()}
+
+
+@virtual
+async def test_leavers_in_a_partition_do_not_count_for_each_other() -> None:
+    assert await waited_for_after_two_leaves() == set()
+
+
+@virtual
+async def test_planted_goodbye_that_only_leavers_heard_is_caught() -> None:
+    def is_heard(shutdown: Shutdown, neighbours: tuple[str, ...], unheard: list[str]) -> bool:
+        return any(address not in unheard for address in neighbours)
+
+    with mock.patch.object(Shutdown, "_is_heard", is_heard):
+        assert await waited_for_after_two_leaves()
+
+
 @virtual
 async def test_planted_leaver_that_says_goodbye_once_is_caught() -> None:
     assert await waited_for_after_a_leave(is_heard_late=False)
