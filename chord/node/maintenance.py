@@ -27,6 +27,9 @@ STANDSTILL_S: Final = 0.5
 It counts as suspended if no step begins for this much longer than the longest interval between two rounds.
 """
 
+MEETING_ROUNDS: Final = 4
+"""For how many stabilize rounds a vnode meets the others after a suspension of more than `down_out_s`."""
+
 CALLS_PER_IDLE: Final = 3
 """How many grown periods, at least, pass before an unused stream is closed."""
 
@@ -186,7 +189,7 @@ class Maintenance:
         saver: persists the node's state.
         timetable: runs the steps.
         growth_max: how many times its length a period may grow to while there is no news.
-        woken_at: when each vnode stood still, for vnodes that are not confirmed yet.
+        woken_at: for vnodes that stood still and are not confirmed yet: from when on a confirmation counts.
     """
 
     __slots__ = ("_handoff", "_host", "_parts", "_shutdown", "_vnodes", "growth_max", "saver", "timetable", "woken_at")
@@ -285,13 +288,20 @@ class Maintenance:
         if not any(parts.transfers.outbound for parts in every):
             await self._handoff.bring_home(every[0].vnode.me)
 
-    def woke(self) -> None:
+    def woke(self, stood_still_s: float = 0.0) -> None:
         """Resume work after the process was suspended, for example by SIGSTOP.
 
-        Other nodes may have written meanwhile. So no arc counts as in sync, and the neighbours compare at once.
+        Other nodes may have written meanwhile. So no arc counts as in sync, and the neighbours compare at once. After
+        more than `down_out_s`, other nodes may have taken the place of this one. Neighbours that were suspended as well
+        do not know that either, so each vnode first takes some time to meet the others.
+
+        Args:
+            stood_still_s: how long the process was suspended, in seconds.
         """
+        timing = self._host.timing
+        wait_s = MEETING_ROUNDS * timing.stabilize_s if stood_still_s > timing.down_out_s else 0.0
         for parts in self._parts.values():
-            self.woken_at[parts.vnode.id] = trio.current_time()
+            self.woken_at[parts.vnode.id] = trio.current_time() + wait_s
             parts.repair.stood_still()
         self._host.news()
         self._host.tasks.start(self._shutdown.say_back, ())

@@ -113,7 +113,8 @@ class Timetable:
         quiet_s: the period that the time without news is measured by; see `QUIET_ROUNDS`.
         beat_s: the timetable calls `note_running` at least this often, in seconds.
         standstill_s: if `note_running` is not called for longer than this many seconds, the process was suspended.
-        woke: callback after such a suspension, before the next step begins.
+        woke: callback after such a suspension, before the next step begins. It gets the length of the suspension in
+            seconds.
         on_lag: callback when steps are due, with the number of seconds by which the first of them is late.
 
     Attributes:
@@ -131,7 +132,7 @@ class Timetable:
         quiet_s: float = 1.0,
         beat_s: float = math.inf,
         standstill_s: float = math.inf,
-        woke: Callable[[], None] = lambda: None,
+        woke: Callable[[float], None] = lambda stood_still_s: None,
         on_lag: Callable[[float], None] = lambda lag_s: None,
     ) -> None:
         self.runs: Counter[tuple[str, str]] = Counter()
@@ -214,7 +215,7 @@ class Timetable:
         now = trio.current_time()
         stood_still_s, self._ran_at = now - self._ran_at, now
         if stood_still_s > self._standstill_s and self._lines:  # without steps nothing had to run
-            self._woke()
+            self._woke(stood_still_s)
 
     def put(self, periodic: Periodic, due: float) -> None:
         """Schedule a periodic step at `due`, in seconds on Trio's clock, in place of its former schedule."""

@@ -15,7 +15,7 @@ from chord import testing
 from chord.config import RingConstants
 from chord.errors import ChordError
 from chord.ids import Arc
-from chord.node import Node
+from chord.node import Node, maintenance
 from chord.node.maintenance import Upkeep
 from chord.node.periodic import Periodic
 from chord.replication.anti_entropy import AntiEntropy
@@ -24,6 +24,8 @@ from chord.ring.preference_list import PreferenceList
 from chord.sim.cluster import Cluster, cluster
 from chord.sim.disk import flash
 from chord.sim.messages import MessageNetwork
+from chord.sim.plan import draw
+from chord.sim.swarm import Broken, run_one
 from chord.testing.network import uniform
 from chord.testing.rings import TestRing
 from chord.wire.messages import Done, Get, GetReply, InSync, Put
@@ -304,6 +306,7 @@ def test_planted_replica_set_that_asks_no_heir_is_caught(monkeypatch: pytest.Mon
     async def pull_from_behind(self: AntiEntropy, arc: Arc, **how: bool) -> bool:
         return True
 
+    monkeypatch.setattr(maintenance, "MEETING_ROUNDS", 0)  # it hides this bug
     monkeypatch.setattr(AntiEntropy, "_pull_from_behind", pull_from_behind)
     assert any(denials_of_woken_replica_set(seed) for seed in WOKEN_SET_SEEDS)
 
@@ -317,8 +320,17 @@ def test_planted_standstill_that_counts_as_waiting_is_caught(monkeypatch: pytest
         stood_still(self)
         self._grown_at = grown_at
 
+    monkeypatch.setattr(maintenance, "MEETING_ROUNDS", 0)  # it hides this bug
     monkeypatch.setattr(AntiEntropy, "stood_still", keep_time)
     assert any(denials_of_woken_replica_set(seed) for seed in WOKEN_SET_SEEDS)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("rounds", [maintenance.MEETING_ROUNDS, 0])
+def test_many_woken_neighbours_first_meet_the_others(monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
+    """Seven neighbours know nothing of the two nodes that went on. Without the pause, they deny a key of those."""
+    monkeypatch.setattr(maintenance, "MEETING_ROUNDS", rounds)
+    assert isinstance(run_one(draw(1104254)), Broken) == (rounds == 0)
 
 
 @virtual

@@ -242,7 +242,7 @@ def test_standstill_is_noticed_beyond_its_limit(pause_s: float, has_steps: bool,
             lambda *failure: None,
             Timers(),
             standstill_s=2.0,
-            woke=lambda: woken.append(trio.current_time()),
+            woke=lambda stood_still_s: woken.append(trio.current_time()),
         )
         table.note_running()
         if has_steps:
@@ -265,7 +265,7 @@ async def test_standstill_is_noticed_before_a_step_begins() -> None:
     async with trio.open_nursery() as nursery:
         timers = Timers()
         table = Timetable(
-            random.Random(1), lambda *failure: None, timers, standstill_s=2.0, woke=lambda: order.append("woke")
+            random.Random(1), lambda *failure: None, timers, standstill_s=2.0, woke=lambda still_s: order.append("woke")
         )
         table.put(table.add(VNODE, "step", step, period_s=1000.0, deadline_s=1.0), trio.current_time() + 5)
         nursery.start_soon(table.run, nursery.start_soon)
