@@ -176,7 +176,7 @@ MUTANTS = (
         (
             Edit(
                 Membership._taker_of_my_arc,
-                "except (UnknownVnode, NotReady):\n                break",
+                "except (UnknownVnode, NotReady):\n                is_sure = False",
                 "except (UnknownVnode, NotReady):\n                continue",
             ),
             Swap(Peers, "has_lost_its_place", lambda has_lost: lambda self, contact: False),
