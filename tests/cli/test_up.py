@@ -243,9 +243,11 @@ def test_worked_example_runs_as_processes(ports: Ports) -> None:
     with running(
         "up", "--bits", "8", "--ids", "10,42,80,120,160,200,230", "--base-port", str(ports.row(7))
     ) as family:
-        eventually(lambda: len(family("fingers", "80", "--json").json["fingers"]) == 8)
-        fingers = family("fingers", "80", "--json").json["fingers"]
-        assert [int(f["id"]) for f in fingers] == [120] * 6 + [160, 230]
+
+        def fingers() -> list[int]:
+            return [int(finger["id"]) for finger in family("fingers", "80", "--json").json["fingers"]]
+
+        eventually(lambda: fingers() == [120] * 6 + [160, 230])
         trace = family("lookup", "--key-id", "190", "--from", "80", "--json").json
         assert [hop["id"] for hop in trace["hops"]] == ["80", "160"]
         assert trace["owner"]["id"] == "200"

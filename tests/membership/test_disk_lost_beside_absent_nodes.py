@@ -15,6 +15,7 @@ from chord.ids import Arc
 from chord.node import Node
 from chord.replication.anti_entropy import AntiEntropy
 from chord.ring.takeover import Takeover
+from chord.ring.vnode import Vnode
 from chord.sim.cluster import cluster
 from chord.sim.disk import flash
 from chord.wire.messages import Done, Forget, Get, GetReply
@@ -110,7 +111,7 @@ def test_new_owner_after_down_out_denies_no_key_of_absent_nodes() -> None:
 
 @pytest.mark.slow
 def test_planted_owner_that_knows_no_absent_nodes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plant both bugs: the owner asks only the nodes behind it, and its predecessor tells it of no down vnode."""
+    """Plant all bugs: the owner asks only the nodes behind it, and no other node tells it of a down vnode."""
     pull = AntiEntropy._pull_from_behind
 
     async def pull_with_gaps(self: AntiEntropy, arc: Arc, *, is_gap_allowed: bool = True) -> bool:
@@ -118,11 +119,13 @@ def test_planted_owner_that_knows_no_absent_nodes_is_caught(monkeypatch: pytest.
 
     monkeypatch.setattr(AntiEntropy, "_pull_from_behind", pull_with_gaps)
     monkeypatch.setattr(Takeover, "_remember_before", lambda self, predecessor, reply: None)
+    monkeypatch.setattr(Vnode, "learn_passive", lambda self, contacts: None)
     assert testing.run(partial(denials_beside_absent_nodes, 15.0, is_forgotten=False), seed="absent") > 0
 
 
 @pytest.mark.slow
 def test_planted_owner_without_news_of_its_predecessor_denies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Takeover, "_remember_before", lambda self, predecessor, reply: None)
+    monkeypatch.setattr(Vnode, "learn_passive", lambda self, contacts: None)
     run = partial(denials_beside_absent_nodes, 15.0, is_forgotten=False, asked_s=2 * DOWN_OUT_S)
     assert testing.run(run, seed="absent") > 0

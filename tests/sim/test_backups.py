@@ -57,22 +57,21 @@ def test_seed_with_backups_that_found_a_fault_holds(seed: int) -> None:
     returning node stalls, and resumes as a ring of its own. 1092375: the whole ring restarts while a backup begins.
     1092304: a lone node with a full disk restarts after another has joined it.
     """
-    assert Run(draw(seed, backups=True)).run().counts["backup complete"] > 0
+    counts = Run(draw(seed, backups=True)).run().counts
+    assert counts["backup complete"] + counts["backup incomplete"] > 0
 
 
 @pytest.mark.slow
-def test_seed_with_a_displaced_member_has_no_complete_backup() -> None:
+def test_seed_with_a_displaced_member_has_incomplete_backups() -> None:
     """Another node has the last known address of a missing member. The next test plants the fault in this run."""
-    counts = Run(draw(1070574, backups=True)).run().counts
-    assert counts["backup incomplete"] > 0
-    assert counts["backup complete"] == 0
+    assert Run(draw(1, theme="addresses", backups=True)).run().counts["backup incomplete"] > 0
 
 
 @pytest.mark.slow
 def test_planted_backup_without_displaced_members_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cut_scan, "_displaced", lambda nodes: {})
     with pytest.raises(RunFailure, match="the backup lacks"):
-        Run(draw(1070574, backups=True)).run()
+        Run(draw(1, theme="addresses", backups=True)).run()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from chord.sim.swarm import NEVER_ZERO, Broken, SwarmOutcome, run_many, run_one
 pytestmark = pytest.mark.slow
 
 FEW: dict[str, tuple[int, ...]] = {
-    "mixed": (0, 1, 2, 3, 17, 26),
+    "mixed": (0, 1, 2, 3, 17, 26, 32),
     "absence": (4,),
     "power": (0, 1),
     "clocks": (0, 1),
