@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from chord.cli.failures import CHECK_FAILED, INTERNAL, INTERRUPTED, OK, TERMINATED, TIMEOUT, USAGE, Terminated
+from chord.cli.failures import (
+    CHECK_FAILED,
+    INTERNAL,
+    INTERRUPTED,
+    OK,
+    TERMINATED,
+    TIMEOUT,
+    USAGE,
+    Terminated,
+    orderly_end,
+)
 from chord.cli.numbers import FiniteRange, Seconds
 from chord.cli.output import Failure, Out
 from chord.cli.reports import LINES_EVERY_S, jobs_option, run_experiments
@@ -136,7 +146,7 @@ def run_command(out: Out, seeds: str, shares: bool, counts: bool, jobs: int | No
     what, total = ("writes", plans[0].writes) if is_one_run else ("seeds", len(plans))
     outcome, end = SwarmOutcome(), OK
     try:
-        with out.progress(what, total, lines_every_s=LINES_EVERY_S) as show:
+        with orderly_end(), out.progress(what, total, lines_every_s=LINES_EVERY_S) as show:
             run_many(plans, on_result, jobs=jobs, on_progress=on_progress, outcome=outcome)
     except (KeyboardInterrupt, Terminated) as signalled:
         end = TERMINATED if isinstance(signalled, Terminated) else INTERRUPTED
